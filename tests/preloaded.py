@@ -21,10 +21,9 @@ import kerneltest.pytest_plugin.hooks
 import kerneltest.pytest_plugin.incremental
 import kerneltest.pytest_plugin.isolation
 import kerneltest.pytest_plugin.kernel_item
-import kerneltest.pytest_plugin.options
 import kerneltest.pytest_plugin.progress
+import kerneltest.pytest_plugin.pytest_run
 import kerneltest.pytest_plugin.summary
-import kerneltest.pytest_plugin.suspect_tracker
 import kerneltest.pytest_plugin.worker
 import kerneltest.records.resume
 import kerneltest.report.html.render_page

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.details import Stated, Unavailable
+from kerneltest.core.ids import ANY
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.record_files import RecordWriter, write_end, write_plan
-from kerneltest.records.run_plan import ANY, End, Plan, PlannedItem
+from kerneltest.records.run_plan import End, Plan, PlannedItem
 from kerneltest.records.schema import Record
 
 PAIRING = "suites/test_t.py::p"

@@ -27,8 +27,8 @@ from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA, Pre
 from kerneltest.core.targets import WHEELS, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.production_sizes import sample_positions
+from kerneltest.trace.partial_arrays import axis_indices
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
-from kerneltest.trace.virtual_arrays import axis_indices
 from kerneltest.trace.walk import computes_outside_calls
 
 # Kernels on a real device at production sizes: arrays are computed there, and samples of the outputs come back.

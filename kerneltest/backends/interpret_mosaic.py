@@ -24,8 +24,8 @@ from kerneltest.trace.jax_compat import tpu_interpreter as tpu
 from kerneltest.trace.jax_compat.interpreter_threads import EvaluateThread, patch_interpreters
 from kerneltest.trace.jax_compat.jaxprs import Equation, sparse_cores
 from kerneltest.trace.jax_compat.patches import disable_debugging_in_callbacks
-from kerneltest.trace.jax_compat.tpu_memory import ChooseFill as AnyFill
-from kerneltest.trace.jax_compat.tpu_memory import layout_of, overhanging_alias
+from kerneltest.trace.jax_compat.tpu_interpreter import ChooseFill as AnyFill
+from kerneltest.trace.jax_compat.tpu_interpreter import layout_of, overhanging_alias
 from kerneltest.trace.jax_environment import fast_compile_options
 from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN, PartialArray, PartialKernel, require_defined
 from kerneltest.trace.platform_dispatch import DIALECT_MODULES, INTERPRETED_TPU, abstract_platform

@@ -65,20 +65,15 @@ class End(Enum):
 
 
 class ChildEndedError(Failure):
-    """A child ended or was killed before it answered: a `crash`, or a `hang` if it was too late.
-
-    Attributes:
-      end: the reason.
-      status: its exit status; a negative one is that of a signal.
-      cause: the reason in words, without the name of the child.
-    """
+    """A child ended or was killed before it answered: a `crash`, or a `hang` if it was too late."""
 
     def __init__(self, end: End, status: int, cause: str, message: str, stderr: str) -> None:
         is_late = end is End.LATE
         super().__init__(
             Verdict.HANG if is_late else Verdict.CRASH, Hung(message) if is_late else Crashed("", message), stderr
         )
-        self.end, self.status, self.cause = end, status, cause
+        self.end, self.status = end, status  # a negative status is that of a signal
+        self.cause = cause  # in words, without the name of the child
 
 
 class ChildRaisedError(Exception):
@@ -134,14 +129,9 @@ class Child:
     ) -> Answer:
         """Returns the answer to a request. Of `exec`, its key `stderr` holds what the child wrote there meanwhile.
 
-        Args:
-          request: to send.
-          seconds: after which the child is killed.
-          on_wait: called several times a second. What it raises kills the child and is raised here.
-
-        Raises:
-          ChildEndedError: the child died or was killed.
-          ChildRaisedError: it raised an exception, and goes on.
+        A child that takes longer than `seconds` is killed. `on_wait` is called several times a second; what it raises
+        kills the child and is raised here. Raises a ChildEndedError if the child died or was killed, and a
+        ChildRaisedError if it raised an exception, and goes on.
         """
         self.start()
         assert self._process is not None
@@ -295,9 +285,7 @@ def run_tool(
 ) -> subprocess.CompletedProcess[str]:
     """Runs another program to its end, and returns its status and what it printed.
 
-    Raises:
-      OSError: it cannot be started.
-      subprocess.TimeoutExpired: it took longer than `seconds` and was killed.
+    Raises an OSError if it cannot be started, and a `subprocess.TimeoutExpired` after `seconds`.
     """
     return subprocess.run(
         command, capture_output=True, encoding="utf-8", errors="replace", timeout=seconds, env=environment, check=False
@@ -307,9 +295,7 @@ def run_tool(
 def ask_nvidia_smi(field: str) -> list[str]:
     """Returns a property of each of NVIDIA's GPUs: `index`, `driver_version` or another that `nvidia-smi` knows.
 
-    Raises:
-      OSError: there is no `nvidia-smi`.
-      subprocess.SubprocessError: it failed, or hung.
+    Raises an OSError if there is no `nvidia-smi`, and a `subprocess.SubprocessError` if it failed or hung.
     """
     return _lines_of(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"])
 
@@ -379,15 +365,13 @@ class _Forked:
 
     def status(self, seconds: float = 0.0) -> int | None:
         until = time.monotonic() + seconds
-        # `join` would also wake up, and then wait, if tested code wrote to a pipe of `multiprocessing`.
-        while (status := self._exit_status()) is None and time.monotonic() < until:
+        while True:
+            with self._lock:  # a status can be read once
+                status: int | None = self._process.exitcode
+            if status is not None or time.monotonic() >= until:
+                return status
+            # `join` would also wake up, and then wait, if tested code wrote to a pipe of `multiprocessing`.
             time.sleep(0.01)
-        return status
-
-    def _exit_status(self) -> int | None:
-        with self._lock:  # a status can be read once
-            status: int | None = self._process.exitcode
-            return status
 
     def close_requests(self) -> None:
         if not self._requests.closed:
@@ -402,11 +386,7 @@ class _Forked:
 
 
 def answer_requests(answer: Callable[[Any], Mapping[str, Any]]) -> None:
-    """Answers the requests on standard input until it ends: the child's side of `exec`.
-
-    Args:
-      answer: returns the answer to a request. It may print, which goes to standard error.
-    """
+    """Answers the requests on standard input until it ends: the child's side of `exec`. `answer` may print."""
     answers = os.dup(1)
     os.dup2(2, 1)
     _answer_lines(lambda: answer, 0, answers)

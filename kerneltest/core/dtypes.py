@@ -15,17 +15,11 @@ _EXPONENT = 0x7FF << 52  # the exponent bits of float64
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """A binary floating-point format.
+    """A binary floating-point format."""
 
-    Attributes:
-      precision: significand bits, the hidden one included.
-      min_exponent: exponent of the smallest normal number, so `2.0**min_exponent` is that number.
-      max_exponent: exponent of the largest finite number.
-    """
-
-    precision: int
-    min_exponent: int
-    max_exponent: int
+    precision: int  # significand bits, the hidden one included
+    min_exponent: int  # exponent of the smallest normal number, so `2.0**min_exponent` is that number
+    max_exponent: int  # exponent of the largest finite number
 
     @property
     def unit_roundoff(self) -> float:
@@ -79,9 +73,7 @@ class UnknownDtypeError(DtypeError):
 def parse_dtype(name: str) -> DType:
     """Returns the dtype with a name of NumPy or ml_dtypes (`bfloat16`, `float8_e4m3fn`).
 
-    Raises:
-      UnknownDtypeError: there is no such dtype.
-      DtypeError: float64 and int64 cannot hold its values.
+    UnknownDtypeError if there is no such dtype, DtypeError if float64 and int64 cannot hold its values.
     """
     try:
         dtype = np.dtype(getattr(ml_dtypes, name, name))

@@ -84,11 +84,7 @@ class ExitGuard:
     """Keeps a process from ending with status 0 before its session or command ends, or by an exit handler after it."""
 
     def __init__(self, subject: str) -> None:
-        """Installs the guard. Call it before pytest captures standard error.
-
-        Args:
-          subject: what must end first, in words.
-        """
+        """Installs the guard, before pytest captures standard error; `subject` must end first, in words."""
         self._subject, self._console, self._status, self._is_over = subject, os.dup(2), 1, False
         add_rule(self._fail)
 

@@ -6,7 +6,6 @@ that nothing which is never used is imported.
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Generic, Protocol, TypeVar
@@ -31,49 +30,35 @@ class NamedEntry(Protocol):
 E = TypeVar("E", bound=NamedEntry)
 
 
-@dataclass(frozen=True, slots=True)
-class _Registered(Generic[E]):
-    entry: E
-    home: str
-    order: int
-
-
 class Registry(Generic[E]):
     """Entries by name, in order.
 
-    Args:
-      kind: of the entries, as messages call one: `group`.
-      extended_by: the key of `kerneltest.extensions.MODULES` that lists the extensions with such entries.
+    `kind` is what messages call an entry, such as `group`; `extended_by` is the key of `kerneltest.extensions.MODULES`
+    that lists the extensions with such entries.
     """
 
     def __init__(self, kind: str, extended_by: str) -> None:
         self.kind = kind
         self._extended_by = extended_by
-        self._registered: dict[str, _Registered[E]] = {}
+        self._registered: dict[str, tuple[int, E, str]] = {}  # by name: order, entry, and the module that adds it
         self._is_loaded = False
 
     def add(self, entry: E, home: str, order: int = AFTER_BUILT_IN) -> None:
-        """Registers an entry. One that the same module has registered under this name is replaced.
+        """Registers an entry of the module `home`. One that the module has registered under this name is replaced.
 
-        Args:
-          entry: to add.
-          home: the module that adds it.
-          order: its position; equal ones are listed in the order in which they were added.
-
-        Raises:
-          ValueError: another module has registered an entry of this name.
+        Entries of equal order are listed as they were added. ValueError if the name is another module's.
         """
-        known = self._registered.get(entry.name)
-        if known is not None and known.home != home:
-            raise ValueError(f"{self.kind}: the name {entry.name!r} is already registered by {known.home}")
-        self._registered[entry.name] = _Registered(entry, home, order)
+        _, _, known = self._registered.get(entry.name, (order, entry, home))
+        if known != home:
+            raise ValueError(f"{self.kind}: the name {entry.name!r} is already registered by {known}")
+        self._registered[entry.name] = order, entry, home
 
     def entries(self) -> tuple[E, ...]:
         """All entries, in order."""
         if not self._is_loaded:
             self._is_loaded = True  # the extensions may read the registry themselves
             load_extensions(self._extended_by)
-        return tuple(each.entry for each in sorted(self._registered.values(), key=lambda each: each.order))
+        return tuple(entry for _, entry, _ in sorted(self._registered.values(), key=lambda registered: registered[0]))
 
     def get(self, name: str) -> E | None:
         """The entry of this name, or None."""
@@ -89,10 +74,7 @@ ABBREVIATED = 0.5
 def suggest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Returns `; did you mean 'float16'?` for the known name that is closest to a given one, or "".
 
-    Args:
-      given: the unknown name.
-      known: the names to choose from.
-      cutoff: the least ratio of similarity, as `difflib` defines it.
+    The cutoff is the least ratio of similarity, as `difflib` defines it.
     """
     close = difflib.get_close_matches(given, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""

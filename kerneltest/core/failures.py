@@ -43,6 +43,10 @@ class UnusableInputError(ValueError):
     """Something that a command of `kerneltest` was given and cannot work with; the message says why."""
 
 
+class RecordError(UnusableInputError):
+    """A file of a run that cannot be read; names the file, the line and the field."""
+
+
 class Failure(Exception):  # noqa: N818 - a verdict that is not always an error
     """The end of a case before its values could be compared.
 
@@ -108,9 +112,7 @@ def reraise_interrupt(error: BaseException) -> None:
 def iter_causes(error: BaseException, *, contexts: bool = False) -> Iterator[BaseException]:
     """Yields an exception and those that it was raised from, the last one first, each once even in a cycle.
 
-    Args:
-      error: the last exception.
-      contexts: whether an exception that was raised while another one was handled counts as raised from it.
+    With `contexts`, an exception that was raised while another one was handled counts as raised from it.
     """
     cause: BaseException | None = error
     seen: set[int] = set()
@@ -131,13 +133,8 @@ def underlying_hang(error: BaseException) -> Failure | None:
 def convert_exceptions(raiser: str, verdict: Verdict, *, with_source: bool = False) -> Iterator[None]:
     """Converts every exception that user code raises, including SystemExit and pytest's outcomes, to a `Failure`.
 
-    Args:
-      raiser: the code that runs inside, for the message: `the kernel`, `oracle NAME`.
-      verdict: the verdict of the failure.
-      with_source: whether the failure names the source line that raised.
-
-    Raises:
-      Failure: an exception was raised. Failures, and what `reraise_interrupt` raises, pass unchanged.
+    Failures, and what `reraise_interrupt` raises, pass unchanged. The message names the raiser (`the kernel`, `oracle
+    NAME`), and on request the source line.
     """
     try:
         yield
@@ -152,13 +149,7 @@ def convert_exceptions(raiser: str, verdict: Verdict, *, with_source: bool = Fal
 def check_raises_again(error: BaseException, raiser: str, again: Callable[[], object]) -> None:
     """Repeats a call of an oracle or a kernel that raised an exception, where kerneltest goes on without its results.
 
-    Args:
-      error: the exception, or the failure of a kernel.
-      raiser: the oracle, for the message: `oracle NAME`.
-      again: calls it in the same way.
-
-    Raises:
-      Failure: `oracle_error`, or that of the kernel: it raises nothing now; or `hang`.
+    If it raises nothing `again`, the Failure is `oracle_error`, or that of the kernel. It may also be a `hang`.
     """
     try:
         again()
@@ -211,9 +202,6 @@ def origin_of(error: BaseException) -> Origin:
 
     The innermost frame that is neither a neutral library's nor JAX's decides. If it is kerneltest's and JAX raised
     inside it, the origin is JAX. A function that is `raises_for_user` counts as the user's.
-
-    Args:
-      error: the exception, as it was caught.
     """
     if isinstance(error, DeclarationError):
         return Origin.USER
@@ -238,14 +226,9 @@ def comes_from(error: BaseException, *origins: Origin) -> bool:
 def assign_blame(error: BaseException, doing: str, who: str = "the kernel") -> Failure:
     """Returns the failure of a case that ended with an exception.
 
-    Args:
-      error: the exception. A `Failure` keeps its verdict unless its cause was raised by kerneltest.
-      doing: the phase of the case, as a participle: `judging its outputs`.
-      who: the user code that ran, for the message.
-
-    Returns:
-      `internal_error` for exceptions of kerneltest, `unavailable` for those of JAX and for too little memory,
-      `runtime_error` for those of user code.
+    It is `internal_error` for exceptions of kerneltest, `unavailable` for those of JAX and for too little memory, and
+    `runtime_error` for those of user code, whose name is `who`. A `Failure` keeps its verdict unless kerneltest raised
+    its cause. `doing` is the phase of the case, as a participle: `judging its outputs`.
     """
     cause = underlying_exception(error)
     if cause is None:
@@ -267,12 +250,7 @@ def assign_blame(error: BaseException, doing: str, who: str = "the kernel") -> F
 
 
 def describe_internal_error(error: BaseException, doing: str) -> InternalError:
-    """Describes an exception of kerneltest.
-
-    Args:
-      error: the exception.
-      doing: what kerneltest was doing, as a participle.
-    """
+    """Describes an exception of kerneltest; `doing` is what it was doing, as a participle."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
     ours = (pair for pair in _frames(error) if _package_of(_module_of(pair[0])) == "kerneltest")
     return InternalError(
@@ -332,31 +310,18 @@ _T = TypeVar("_T")
 
 
 class Guard:
-    """Collects evidence. Whatever raises or comes too late is left out.
-
-    Attributes:
-      failures: the `internal_error` for each exception of kerneltest; those of user code and JAX are ignored.
-      deadline: when to stop, in seconds of the monotonic clock.
-    """
+    """Collects evidence. Whatever raises or comes too late is left out."""
 
     def __init__(self, failures: list[Failure], seconds: float = math.inf) -> None:
-        """Initialises the instance.
-
-        Args:
-          failures: the list to which failures are added.
-          seconds: the time limit.
-        """
+        # gets the `internal_error` for each exception of kerneltest; those of user code and JAX are ignored
         self.failures = failures
         self.deadline = time.monotonic() + seconds
 
     def collect(self, doing: str, make: Callable[[], _T], default: _T, *reraised: type[Exception]) -> _T:
         """Returns the result of a function, or a default if it raises or the time is over.
 
-        Args:
-          doing: what the function does, as a participle.
-          make: the function.
-          default: the result in its place.
-          *reraised: exceptions that pass, such as those of a full disk.
+        `doing` is what the function does, as a participle. Exceptions of the types `reraised` pass, such as those of a
+        full disk.
         """
         if time.monotonic() > self.deadline:
             return default
@@ -379,10 +344,7 @@ class RecoveryWarning(UserWarning):
 def warn_of_recovery(error: Exception, doing: str, *expected: type[Exception]) -> None:
     """Warns of an exception of kerneltest after which it goes another way. Exceptions of others say nothing.
 
-    Args:
-      error: the exception, or a failure that it caused.
-      doing: what kerneltest was doing, as a participle.
-      *expected: exceptions by which kerneltest itself says that it must go another way.
+    Neither do the `expected` ones, by which kerneltest itself says that it must go another way.
     """
     cause = underlying_exception(error)
     if cause is None or isinstance(cause, expected) or origin_of(cause) is not Origin.KERNELTEST:

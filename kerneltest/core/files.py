@@ -24,15 +24,9 @@ def escapes_folder(name: str) -> bool:
 
 
 def open_inside(folder: Path, name: str, mode: Literal["rb", "wb", "ab", "xb"] = "rb") -> BinaryIO:
-    """Opens a file in a run's folder. For writing, missing folders are created.
+    """Opens a file in a run's folder, which may itself be a symlink. For writing, missing folders are created.
 
-    Args:
-      folder: the run's folder, which may itself be a symlink.
-      name: path relative to the folder.
-      mode: as for the built-in `open`.
-
-    Raises:
-      OSError: the file cannot be opened, is not a regular file, or lies outside the folder.
+    Raises an OSError if the file cannot be opened, is not a regular file, or lies outside the folder.
     """
     if escapes_folder(name):
         raise OSError(f"{name!a} leads out of the run's folder")
@@ -59,8 +53,7 @@ def _opener(path: str, flags: int) -> int:
 def read_regular_file(path: Path) -> bytes:
     """Returns the content of a file that a user names, which may be a symlink; never waits for a pipe or a device.
 
-    Raises:
-      OSError: it cannot be read, or is not a regular file.
+    Raises an OSError if it cannot be read, or is not a regular file.
     """
     if not path.is_dir() and path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -86,11 +79,7 @@ class DiskStore:
         self.folder = folder
 
     def read(self, name: str) -> bytes | None:
-        """Returns the content of a file; None if there is none.
-
-        Raises:
-          DamagedError: the file was not written by a store.
-        """
+        """Returns the content of a file, None if there is none; DamagedError if it was not written by a store."""
         try:
             with open_inside(self.folder, name) as packed, gzip.open(packed, "rb") as file:
                 content = file.read(_MAX_UNPACKED)

@@ -53,26 +53,18 @@ def why_uncounted(field: "dataclasses.Field[Any]") -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The digest of some values.
+    """The digest of some values."""
 
-    Attributes:
-      text: 32 hexadecimal digits.
-      omits: names of what the values have in addition, and what does not count, such as derivatives of their own.
-    """
-
-    text: str
+    text: str  # 32 hexadecimal digits
+    # names of what the values have in addition, and what does not count, such as derivatives of their own
     omits: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, *values: Any, approximate: bool = False) -> "Fingerprint":
-        """Returns the fingerprint of some values, in order.
+        """Returns the fingerprint of some values, in order; another fingerprint stands for what it was made of.
 
-        Args:
-          values: anything; another fingerprint stands for what it was made of.
-          approximate: whether floats in arrays that differ by a few roundings, as between machines, count as equal.
-
-        Raises:
-          NotReusableError: the content of a value cannot be read, or it runs code elsewhere.
+        If it is `approximate`, floats in arrays that differ by a few roundings, as between machines, count as equal.
+        NotReusableError if the content of a value cannot be read, or it runs code elsewhere.
         """
         reader = Reader(approximate)
         try:
@@ -84,18 +76,12 @@ class Fingerprint:
 
 
 class Reader:
-    """Turns values into a sequence of texts.
-
-    Attributes:
-      approximate: as for `Fingerprint.of`.
-      omits: as of a `Fingerprint`.
-      reads_code: whether Python functions are read. If not, only those of JAX have a fingerprint, by their names.
-    """
+    """Turns values into a sequence of texts."""
 
     def __init__(self, approximate: bool = False) -> None:
-        self.approximate = approximate
-        self.omits: set[str] = set()
-        self.reads_code = True
+        self.approximate = approximate  # as for `Fingerprint.of`
+        self.omits: set[str] = set()  # as of a `Fingerprint`
+        self.reads_code = True  # whether Python functions are read; if not, those of JAX count by their names
         self._parts: list[str] = []
         self._numbers: dict[int, int] = {}  # by identity, in the order in which the values occur
         self._shared: dict[Hashable, list[str]] = {}
@@ -368,12 +354,12 @@ def _read_function(value: FunctionType, reader: Reader) -> None:
     if is_installed(home):
         reader.note(f"in {home}.{value.__qualname__} {package_contents(_package(home))}")
         return
-    for name in sorted(set(_names(value.__code__))):
+    for name in sorted(set(names_in(value.__code__))):
         if name in value.__globals__:
             reader.note(name)
             found = value.__globals__[name]
             if isinstance(found, ModuleType) and not is_installed(found.__name__):
-                attributes = [each for each in sorted(set(_names(value.__code__))) if each in vars(found)]
+                attributes = [each for each in sorted(set(names_in(value.__code__))) if each in vars(found)]
                 reader.add_all(f"module {found.__name__}", (vars(found)[attribute] for attribute in attributes))
             else:
                 reader.add(found)
@@ -394,12 +380,12 @@ def _read_code(value: CodeType, reader: Reader) -> None:
     reader.add_all("code", (value.co_code, parameters, counts, outer, value.co_consts))
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def names_in(code: CodeType) -> Iterator[str]:
     """Yields the names of the globals and attributes that a function and those inside of it use."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from names_in(constant)
 
 
 @reads(type)
@@ -510,8 +496,7 @@ def package_contents(name: str) -> str:
 def module_contents(name: str) -> str:
     """Returns the fingerprint of a top-level module: of its RECORD if an installer wrote one, else of all its files.
 
-    Returns:
-      Hexadecimal digits; "" if it is not installed.
+    It is "" if the module is not installed.
     """
     try:
         spec = util.find_spec(name)

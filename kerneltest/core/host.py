@@ -116,17 +116,14 @@ _MAPPED = re.compile(r"(?<=\s)/\S*/(?:libc|libm|libmvec|lib\w*blas\w*)[-.][^/\n]
 @functools.cache
 def _hardware() -> dict[str, Any]:
     numpy = np.show_config(mode="dicts") or {}
+    started = {name: getattr(sys.modules.get(name), "__file__", None) for name in _AT_START}
     return {
         "processor": (platform.machine(), _processor(), available_processors()),
         "system": (sys.platform, platform.libc_ver(), platform.mac_ver()[0]),
-        "start": {name: file_contents(Path(path)) for name in _AT_START if (path := _origin(name))},
+        "start": {name: file_contents(Path(path)) for name, path in started.items() if path},
         "libraries": {path: file_contents(Path(path)) for path in _mapped_libraries()},
         "numpy": [numpy.get(part) for part in ("SIMD Extensions", "Build Dependencies")],
     }
-
-
-def _origin(module: str) -> str:
-    return getattr(sys.modules.get(module), "__file__", None) or ""
 
 
 def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[tuple[str, str]]:

@@ -7,20 +7,16 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
 _MOST_LINE = 2**31  # of a file
 
 
 @dataclass(frozen=True, slots=True)
 class PairingId:
-    """`FILE::NAME`, the node id that pytest gives a pairing.
+    """`FILE::NAME`, the node id that pytest gives a pairing."""
 
-    Attributes:
-      file: relative to the folder of pytest's configuration.
-      name: in the file, after its classes: `softmax`, `TestNorms::norms[0]`; "" for a whole file.
-    """
-
-    file: str
-    name: str = ""
+    file: str  # relative to the folder of pytest's configuration
+    name: str = ""  # in the file, after its classes: `softmax`, `TestNorms::norms[0]`; "" for a whole file
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -54,15 +50,10 @@ class PairingId:
 
 @dataclass(frozen=True, slots=True)
 class ItemId:
-    """`PAIRING[BACKEND-DTYPE]`, the node id of a pytest item; `PAIRING[BACKEND]` if the backend is unavailable.
+    """`PAIRING[BACKEND-DTYPE]`, the node id of a pytest item; `PAIRING[BACKEND]` if the backend is unavailable."""
 
-    Attributes:
-      pairing: the pairing's node id.
-      part: of the pairing: `interpret-tpu-float32`.
-    """
-
-    pairing: str
-    part: str
+    pairing: str  # the pairing's node id
+    part: str  # of the pairing: `interpret-tpu-float32`
 
     @classmethod
     def of(cls, pairing: str, backend: str, dtype: str = "") -> Self:
@@ -132,11 +123,7 @@ class RunShard:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Returns the shard that `i/n` names, or None for "".
-
-        Raises:
-          ValueError: the text is not `i/n` with i from 1 to n.
-        """
+        """Returns the shard that `i/n` names, or None for ""; ValueError unless i is from 1 to n."""
         if not text:
             return None
         match = re.fullmatch(r"([1-9]\d{0,17})/([1-9]\d{0,17})", text)

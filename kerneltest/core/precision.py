@@ -128,159 +128,82 @@ class Precision:
         )
 
 
-def _row(source: str, **figures: float | Ulps) -> dict[str, Ulps]:
-    """Returns the errors that one source states, by function; a plain number is `Ulps.relative`."""
+# The largest errors of functions: on NVIDIA and AMD, of XLA on a CPU, and in the simulator. A plain number is
+# `Ulps.relative`.
+#
+# CUDA states errors against the correctly rounded result; against the true one they are half an ulp larger. AMD's
+# document states errors against the true result, over all inputs. XLA documents none: its errors were measured with JAX
+# 0.10.2 and 0.12.0 on x86-64 (the figures in comments), then rounded up. The simulator computes functions of the IR in
+# float64 and rounds once. Where JAX composes a function, the error is that of the parts, doubled if the result's ulp
+# may be half as large.
+_ERRORS: Mapping[str, tuple[float | Ulps, ...]] = {
+    **dict.fromkeys(("add", "subtract", "multiply", "square"), (0.5,) * 4),
+    **dict.fromkeys(("deg2rad", "rad2deg"), (1,) * 4),
+    # 1.14 by a constant where XLA's simplifier multiplies by the reciprocal; otherwise 0.5
+    "divide": (2.5, 0.5, 1.5, 0.5),
+    "reciprocal": (2.5, 0.5, 0.5, 0.5),
+    "sqrt": (1.5, 3, 0.5, 0.5),
+    "rsqrt": (2.5, 2, 2, 0.5),  # 1.70
+    "cbrt": (1.5, 2, 1.5, 0.5),  # 0.97
+    "exp": (2.5, 3, 6, 0.5),  # 5.51 just below where it overflows, 1.01 elsewhere
+    "exp2": (2.5, 3, Ulps(6, argument=1.5), 0.5),  # 68 at 126: it is exp(x * log(2)), and that product is rounded
+    "expm1": (1.5, 3, 6.5, 0.5),  # 5.74
+    "log": (1.5, 3, 1.5, 0.5),  # 1.19
+    "log2": (6.5, 8, 2.5, 2.5),  # 2.33
+    "log10": (4.5, 7.5, 3, 2.5),  # 2.76
+    "log1p": (1.5, 2, 3, 0.5),  # 2.52
+    "sin": (2.5, 4, 1, 0.5),  # 0.56
+    "cos": (2.5, 4, 1, 0.5),  # 0.56
+    "tan": (4.5, 5, 2, 0.5),  # 1.39
+    "arcsin": (4.5, 4, 3, 0.5),  # 2.40
+    "arccos": (3.5, 4, 2.5, 0.5),  # 2.28
+    "arctan": (2.5, 5, 6, 0.5),  # 5.33 as `interpret` compiles it, 0.83 by default
+    "arctan2": (3.5, 6, 6, 0.5),  # 1.48
+    "sinh": (3.5, 4, Ulps(6, argument=1), 0.5),  # 24 at 88.7, 8.7 at 9: it is exp(x - log(2))
+    "cosh": (2.5, 4, Ulps(6, argument=1), 0.5),  # 24
+    "tanh": (2.5, 5, 5.5, 0.5),  # 4.90
+    "arcsinh": (3.5, 4, 3.5, 0.5),  # 3.07
+    "arccosh": (4.5, 4, 4.5, 0.5),  # 4.18
+    "arctanh": (3.5, 5, 3.5, 0.5),  # 2.92
+    # 0.63; 15 for x**20, which is a product
+    "power": (Ulps(8.5, argument=1), Ulps(16, argument=1), Ulps(1.5, argument=1), Ulps(1.5, argument=1)),
+    "hypot": (6, 6, 2.5, 3),  # 1.98
+    "logaddexp": (Ulps(4, absolute=2), Ulps(5, absolute=3), Ulps(3, absolute=1), Ulps(2, absolute=1)),
+    "logaddexp2": (Ulps(8, absolute=4), Ulps(10, absolute=5), Ulps(4, absolute=2), Ulps(3, absolute=1)),
+    "expit": (8.5, 8, 3, 2.5),  # 2.39
+    "erf": (2.5, 16, 8, 0.5),  # 6.71
+    "erfc": (4.5, 16, Ulps(9, argument=2), 0.5),  # 64 at 8.9: it is made of exp(-x * x)
+}
+_IEEE = ("add", "subtract", "multiply", "square", "deg2rad", "rad2deg")
+_COMPOSED = dict.fromkeys(("log2", "log10", "hypot", "logaddexp", "logaddexp2", "expit"), "composed by JAX")
+
+
+# Returns the errors in a column, each with its source: one of its own, or that of all others.
+def _column(number: int, others: str, own: dict[str, str]) -> dict[str, Ulps]:
+    sources = dict.fromkeys(_ERRORS, others) | dict.fromkeys(_IEEE, "IEEE 754") | own
+    figures = {name: errors[number] for name, errors in _ERRORS.items()}
     stated = {name: figure if isinstance(figure, Ulps) else Ulps(figure) for name, figure in figures.items()}
-    return {name: replace(figure, source=source) for name, figure in stated.items()}
+    return {name: replace(figure, source=sources[name]) for name, figure in stated.items()}
 
 
-_IEEE = _row("IEEE 754", add=0.5, subtract=0.5, multiply=0.5, square=0.5, deg2rad=1, rad2deg=1)
-
-# CUDA states errors against the correctly rounded result; against the true one they are half an ulp larger.
-_CUDA = "CUDA C++ Programming Guide, Mathematical Functions Appendix"
-_NVIDIA = {
-    **_IEEE,
-    **_row(
-        _CUDA,
-        cbrt=1.5,
-        exp=2.5,
-        exp2=2.5,
-        expm1=1.5,
-        log=1.5,
-        log1p=1.5,
-        sin=2.5,
-        cos=2.5,
-        tan=4.5,
-        arcsin=4.5,
-        arccos=3.5,
-        arctan=2.5,
-        arctan2=3.5,
-        sinh=3.5,
-        cosh=2.5,
-        tanh=2.5,
-        arcsinh=3.5,
-        arccosh=4.5,
-        arctanh=3.5,
-        power=Ulps(8.5, argument=1),
-        rsqrt=2.5,
-        erf=2.5,
-        erfc=4.5,
-    ),
-    # Triton emits sqrt.approx.ftz.f32 and div.full.f32, where CUDA would round correctly.
-    **_row("CUDA C++ Programming Guide, -prec-sqrt=false", sqrt=1.5),
-    **_row("PTX ISA, div.full.f32", divide=2.5, reciprocal=2.5),
-    # Functions that JAX composes: the errors of the parts, doubled if the result's ulp may be half as large.
-    **_row(
-        "composed by JAX",
-        log2=6.5,
-        log10=4.5,
-        hypot=6,
-        logaddexp=Ulps(4, absolute=2),
-        logaddexp2=Ulps(8, absolute=4),
-        expit=8.5,
-    ),
-}
-
-# AMD's document states errors against the true result, over all inputs.
-_OCML = "OCML User Guide, Supported functions"
-_AMD = {
-    **_IEEE,
-    **_row(
-        _OCML,
-        sqrt=3,
-        rsqrt=2,
-        cbrt=2,
-        exp=3,
-        exp2=3,
-        expm1=3,
-        log=3,
-        log1p=2,
-        sin=4,
-        cos=4,
-        tan=5,
-        arcsin=4,
-        arccos=4,
-        arctan=5,
-        arctan2=6,
-        sinh=4,
-        cosh=4,
-        tanh=5,
-        arcsinh=4,
-        arccosh=4,
-        arctanh=5,
-        power=Ulps(16, argument=1),
-        erf=16,
-        erfc=16,
-    ),
-    # v_div_scale_f32, v_div_fmas_f32, v_div_fixup_f32: correctly rounded.
-    **_row("AMDGPU code of Triton", divide=0.5, reciprocal=0.5),
-    **_row(
-        "composed by JAX",
-        log2=8,
-        log10=7.5,
-        hypot=6,
-        logaddexp=Ulps(5, absolute=3),
-        logaddexp2=Ulps(10, absolute=5),
-        expit=8,
-    ),
-}
-
-# XLA documents no errors. Measured with JAX 0.10.2 and 0.12.0 on x86-64 (the figures in comments), then rounded up.
-_XLA_CPU = {
-    **_IEEE,
-    **_row(
-        "measured with benchmarks/function_errors.py",
-        divide=1.5,  # 1.14 by a constant where XLA's simplifier multiplies by the reciprocal; otherwise 0.5
-        reciprocal=0.5,
-        sqrt=0.5,
-        rsqrt=2,  # 1.70
-        cbrt=1.5,  # 0.97
-        exp=6,  # 5.51 just below where it overflows, 1.01 elsewhere
-        exp2=Ulps(6, argument=1.5),  # 68 at 126: it is exp(x * log(2)), and that product is rounded
-        expm1=6.5,  # 5.74
-        log=1.5,  # 1.19
-        log2=2.5,  # 2.33
-        log10=3,  # 2.76
-        log1p=3,  # 2.52
-        sin=1,  # 0.56
-        cos=1,  # 0.56
-        tan=2,  # 1.39
-        arcsin=3,  # 2.40
-        arccos=2.5,  # 2.28
-        arctan=6,  # 5.33 as `interpret` compiles it, 0.83 by default
-        arctan2=6,  # 1.48
-        sinh=Ulps(6, argument=1),  # 24 at 88.7, 8.7 at 9: it is exp(x - log(2))
-        cosh=Ulps(6, argument=1),  # 24
-        tanh=5.5,  # 4.90
-        arcsinh=3.5,  # 3.07
-        arccosh=4.5,  # 4.18
-        arctanh=3.5,  # 2.92
-        power=Ulps(1.5, argument=1),  # 0.63; 15 for x**20, which is a product
-        hypot=2.5,  # 1.98
-        logaddexp=Ulps(3, absolute=1),
-        logaddexp2=Ulps(4, absolute=2),
-        expit=3,  # 2.39
-        erf=8,  # 6.71
-        erfc=Ulps(9, argument=2),  # 64 at 8.9: it is made of exp(-x * x)
-    ),
-}
-
-# The simulator computes functions of the IR in float64 and rounds once.
-_SIMULATED = {
-    **_row("kerneltest/backends/simulate", **dict.fromkeys(_NVIDIA, 0.5)),
-    **_row(
-        "composed by JAX",
-        deg2rad=1,
-        rad2deg=1,
-        log2=2.5,
-        log10=2.5,
-        hypot=3,
-        logaddexp=Ulps(2, absolute=1),
-        logaddexp2=Ulps(3, absolute=1),
-        expit=2.5,
-        power=Ulps(1.5, argument=1),
-    ),
-}
+_PTX = "PTX ISA, div.full.f32"  # Triton emits this and sqrt.approx.ftz.f32, where CUDA would round correctly
+_V_DIV = "AMDGPU code of Triton"  # v_div_scale_f32, v_div_fmas_f32, v_div_fixup_f32: correctly rounded
+_NVIDIA = _column(
+    0,
+    "CUDA C++ Programming Guide, Mathematical Functions Appendix",
+    {"sqrt": "CUDA C++ Programming Guide, -prec-sqrt=false", "divide": _PTX, "reciprocal": _PTX, **_COMPOSED},
+)
+_AMD = _column(1, "OCML User Guide, Supported functions", {"divide": _V_DIV, "reciprocal": _V_DIV, **_COMPOSED})
+_XLA_CPU = _column(2, "measured with benchmarks/function_errors.py", {})
+_SIMULATED = _column(
+    3,
+    "kerneltest/backends/simulate",
+    {
+        **dict.fromkeys(_IEEE[:4], "kerneltest/backends/simulate"),
+        **dict.fromkeys(("deg2rad", "rad2deg", "power"), "composed by JAX"),
+        **_COMPOSED,
+    },
+)
 
 FUNCTIONS = frozenset(_NVIDIA) - frozenset("add subtract multiply square rsqrt".split())
 """The functions whose error the tables have, as NumPy and SciPy call them."""
@@ -312,7 +235,12 @@ SIMULATED = Precision(
 )
 # Not measured on a TPU, and no document states its errors, so all but those of IEEE 754 are assumed. It flushes, and
 # multiplies in one pass of bfloat16 by default: https://docs.jax.dev/en/latest/jax.lax.html#jax.lax.Precision
-TPU = Precision("TPU, assumed", _IEEE, flushes=True, dot_input={"float32": float_format(parse_dtype("bfloat16"))})
+TPU = Precision(
+    "TPU, assumed",
+    {name: _NVIDIA[name] for name in _IEEE},
+    flushes=True,
+    dot_input={"float32": float_format(parse_dtype("bfloat16"))},
+)
 # Outside Pallas kernels. Most functions are XLA's CPU formulas on top of the vendor's exp and log.
 XLA_NVIDIA = replace(NVIDIA.combine(XLA_CPU), name="XLA on NVIDIA", flushes=False)
 XLA_AMD = replace(AMD.combine(XLA_CPU), name="XLA on AMD", flushes=False)

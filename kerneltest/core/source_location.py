@@ -17,16 +17,11 @@ from kerneltest.core.ids import Place
 
 
 class SourceError(Exception):
-    """A file has no syntax tree. The message says why.
-
-    Attributes:
-      line: the line of the error; 0 if it is unknown.
-    """
+    """A file has no syntax tree. The message says why."""
 
     def __init__(self, message: str, line: int = 0) -> None:
-        """Stores the line next to the message."""
         super().__init__(message)
-        self.line = line
+        self.line = line  # of the error; 0 if it is unknown
 
 
 def parse_source(source: str | bytes) -> ast.Module | None:
@@ -38,11 +33,7 @@ def parse_source(source: str | bytes) -> ast.Module | None:
 
 
 def read_source(path: Path) -> ast.Module:
-    """Returns the syntax tree of a file.
-
-    Raises:
-      SourceError: the file cannot be read or parsed.
-    """
+    """Returns the syntax tree of a file; raises a SourceError if it cannot be read or parsed."""
     try:
         return ast.parse(path.read_bytes())
     except SyntaxError as error:
@@ -73,12 +64,7 @@ def source_line(location: str) -> str:
 
 
 def location_of_argument(location: str, name: str) -> str:
-    """Returns FILE:LINE of a keyword argument in a call.
-
-    Args:
-      location: FILE:LINE inside the call.
-      name: the keyword. The innermost call that has it counts; without any, `location` is returned.
-    """
+    """Returns FILE:LINE of a keyword argument in the innermost call around a FILE:LINE that has it, or that line."""
     place = Place.parse(location)
     if place is None:
         return location
@@ -100,20 +86,13 @@ def _calls(source: str) -> list[ast.Call]:
 def location_of_exception(error: BaseException, *libraries: str) -> str:
     """Returns ` (FILE:LINE)` of the innermost frame of user code in a traceback, or "".
 
-    Args:
-      error: the exception.
-      *libraries: folders whose code is not the user's, in addition to kerneltest and Python's standard library.
+    Code in the folders `libraries` is not the user's, nor is that of kerneltest and Python's standard library.
     """
     return _innermost_user_frame(traceback.extract_tb(error.__traceback__), libraries)
 
 
 def location_in_package(error: BaseException, *libraries: str) -> str:
-    """Returns ` (FILE:LINE)` of the innermost frame of an installed package in a traceback, or "".
-
-    Args:
-      error: the exception.
-      *libraries: folders of packages that do not count.
-    """
+    """Returns ` (FILE:LINE)` of the innermost frame of an installed package but some libraries, or ""."""
     frames = traceback.extract_tb(error.__traceback__)
     return _last([f for f in frames if "/site-packages/" in f.filename and not f.filename.startswith(libraries)])
 
@@ -139,9 +118,6 @@ def in_order(*pieces: str) -> re.Pattern[str]:
     """Compiles a pattern of pieces, each of which is matched once, right after the piece before it.
 
     A search for `A.*?B` looks for B once for each A, which is quadratic in a text without B. Here `.*?A`, `.*?B` are
-    two pieces: nothing is tried again. A dot also matches the end of a line.
-
-    Args:
-      *pieces: regular expressions, each with at most one repetition of a dot.
+    two pieces: nothing is tried again. A dot also matches the end of a line. A piece has at most one repetition of it.
     """
     return re.compile(r"\A" + "".join(f"(?>{piece})" for piece in pieces), re.DOTALL)

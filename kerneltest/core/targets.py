@@ -33,27 +33,17 @@ KIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One GPU architecture.
+    """One GPU architecture."""
 
-    Attributes:
-      id: the name in backend ids: `sm_90`, `gfx942`.
-      platform: JAX's name of the platform: `cuda` or `rocm`.
-      device_kind: JAX's name of a device of the architecture.
-      arch: Triton's name of the architecture: the compute capability times ten, or the id.
-      warp: threads in a warp or a wavefront.
-      shared_memory: the maximum of shared memory (LDS) for one block, in bytes.
-      grid: the maximum number of programs along x, y and z of one launch.
-      work_items: the maximum number of threads along an axis of one launch; 0 if only `grid` limits them.
-    """
-
-    id: str
-    platform: str
-    device_kind: str
-    arch: int | str
-    warp: int
-    shared_memory: int
+    id: str  # the name in backend ids: `sm_90`, `gfx942`
+    platform: str  # JAX's name of the platform: `cuda` or `rocm`
+    device_kind: str  # JAX's name of a device of the architecture
+    arch: int | str  # Triton's name of the architecture: the compute capability times ten, or the id
+    warp: int  # threads in a warp or a wavefront
+    shared_memory: int  # the maximum of shared memory (LDS) for one block, in bytes
+    # the maximum number of programs along x, y and z of one launch
     grid: tuple[int, int, int] = (2**31 - 1, 2**16 - 1, 2**16 - 1)
-    work_items: int = 0
+    work_items: int = 0  # the maximum number of threads along an axis of one launch; 0 if only `grid` limits them
 
     def __str__(self) -> str:
         return self.id
@@ -99,23 +89,14 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True)
 class Tpu:
-    """One TPU generation.
+    """One TPU generation."""
 
-    Attributes:
-      id: the name in backend ids: `tpu-v5e`.
-      device_kind: JAX's name of the device.
-      topology: the smallest topology that XLA's TPU compiler accepts.
-      vmem: VMEM of a core, in bytes.
-      smem: scalar memory of a core, in bytes.
-      sparse_cores: whether it has SparseCores that Pallas can use.
-    """
-
-    id: str
-    device_kind: str
-    topology: str
-    vmem: int
-    smem: int = MIB
-    sparse_cores: bool = False
+    id: str  # the name in backend ids: `tpu-v5e`
+    device_kind: str  # JAX's name of the device
+    topology: str  # the smallest topology that XLA's TPU compiler accepts
+    vmem: int  # VMEM of a core, in bytes
+    smem: int = MIB  # scalar memory of a core, in bytes
+    sparse_cores: bool = False  # whether it has SparseCores that Pallas can use
     platform = "tpu"
 
     def __str__(self) -> str:

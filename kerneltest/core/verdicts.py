@@ -21,17 +21,11 @@ class VerdictKind(StrEnum):
 
 
 class Ending(StrEnum):
-    """The outcome of a case or of a planned cell. A member equals its name in records.
+    """The outcome of a case or of a planned cell. A member equals its name in records."""
 
-    Attributes:
-      letter: a sign that shows it without colour.
-      kind: the group that it belongs to.
-      meaning: a phrase for reports.
-    """
-
-    letter: str
-    kind: VerdictKind
-    meaning: str
+    letter: str  # a sign that shows it without colour
+    kind: VerdictKind  # the group that it belongs to
+    meaning: str  # a phrase for reports
 
     def __new__(cls, value: str, letter: str = "", kind: VerdictKind = VerdictKind.BROKEN, meaning: str = "") -> Self:
         member = str.__new__(cls, value)

@@ -7,8 +7,7 @@ import numpy as np
 
 from kerneltest.backends.base import Backend, BatchExecutable, ContradictedError, Executable, FastPath, Outputs
 from kerneltest.backends.device import device_responds
-from kerneltest.core.details import Contradicted, Nondeterministic, Stated
-from kerneltest.core.details.base import format_index
+from kerneltest.core.details import Contradicted, Nondeterministic, Stated, format_index
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import (
     Failure,

@@ -16,10 +16,9 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.applicability import trace_if_possible
 from kerneltest.plan.families import Rng, Slot, family, is_data
 from kerneltest.plan.signatures import Signature, first_alike
-from kerneltest.trace.inlined_jaxpr import inline_jaxpr, is_literal, iter_steps
 from kerneltest.trace.jax_compat.jaxprs import Atom, Jaxpr, Var, inner_jaxprs
 from kerneltest.trace.primitives import Kind, primitive_of
-from kerneltest.trace.walk import iter_equations, primitive_name
+from kerneltest.trace.walk import inline_jaxpr, is_literal, iter_equations, iter_steps, primitive_name
 
 _USES = frozenset(("sub", "div", "rem", "max", "min", "clamp"))  # besides comparisons
 _COPIES = frozenset(("broadcast_in_dim", "convert_element_type", "reshape"))

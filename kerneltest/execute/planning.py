@@ -10,7 +10,7 @@ from kerneltest.backends.base import Backend, UnavailableBackend
 from kerneltest.core.details import InternalError
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
 from kerneltest.core.failures import Failure, underlying_hang
-from kerneltest.core.ids import ItemId
+from kerneltest.core.ids import ANY, ItemId
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing, matches_backend
@@ -29,7 +29,6 @@ from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import signature_dtypes
 from kerneltest.records.journal import Journal, Phase
 from kerneltest.records.run_plan import (
-    ANY,
     UNKNOWN_PROJECT,
     NotApplicable,
     Plan,

@@ -46,9 +46,8 @@ from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.evidence import format_pair
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
-from kerneltest.trace.partial_arrays import format_element
+from kerneltest.trace.partial_arrays import axis_indices, format_element
 from kerneltest.trace.tracing import Traced, trace
-from kerneltest.trace.virtual_arrays import axis_indices
 
 _MAX_EVALUATED = {True: 2**27, False: 2**24}  # elements in the parts of all samples, by whether arithmetic is exact
 _MIN_SAMPLES = 4

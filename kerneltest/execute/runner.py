@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from kerneltest.backends.base import UnavailableBackend
 from kerneltest.core.details import Unavailable
 from kerneltest.core.failures import Failure, assign_blame, reraise_interrupt, underlying_hang
+from kerneltest.core.ids import ANY
 from kerneltest.core.processes import blas_threads, retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
@@ -18,7 +19,6 @@ from kerneltest.execute.xfails import apply_xfails, obsolete_xfails, quarantine_
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.journal import Activity, Phase
-from kerneltest.records.run_plan import ANY
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import without_debugging
 

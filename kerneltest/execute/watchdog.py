@@ -13,8 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TextIO
 
 from kerneltest.core import exit_guard
-from kerneltest.core.details import Hung
-from kerneltest.core.details.base import format_place
+from kerneltest.core.details import Hung, format_place
 from kerneltest.core.failures import Failure
 from kerneltest.core.processes import thread_stacks
 from kerneltest.core.source_location import is_internal, location_of_frame

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kerneltest.core.dtypes import is_float, is_integer
-from kerneltest.trace.jax_compat.jaxprs import Atom, DType, Equation, Literal, Var
+from kerneltest.core.dtypes import DType, is_float, is_integer
+from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, Literal, Var
 from kerneltest.trace.rewrite import inline_equations
 from kerneltest.trace.walk import new_variable
 

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TextIO
 
 from kerneltest.core.details import Crashed, DeviceLost, Hung
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, RecordError
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.runner import PriorAttempts
 from kerneltest.execute.watchdog import CrashReason, ReasonSource
 from kerneltest.pytest_plugin.executor import ItemResult
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.files import RecordError
 from kerneltest.records.journal import Activity, read_orphaned
 from kerneltest.records.record_files import RecordWriter, read_plan, read_records
 from kerneltest.records.run_plan import PlannedItem

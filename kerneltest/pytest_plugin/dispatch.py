@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerneltest.backends.registry import resolve
 from kerneltest.core.processes import available_processors
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.executor import Cluster, Executor, ItemRequest, PytestArguments, WorkerSetup
@@ -54,8 +55,6 @@ class Dispatcher:
     @cached_property
     def backends(self) -> tuple[Backend, ...]:
         """The backends of the run, as this machine or the cluster can serve them."""
-        from kerneltest.backends.registry import resolve
-
         backends = tuple(resolve(self._settings.backends, self._settings.orders))
         return self.cluster.wrap_backends(backends) if self.cluster is not None else backends
 

@@ -65,7 +65,8 @@ def _guard_generator(hook: Callable[..., Generator[Any, Any, Any]], doing: str) 
         except StopIteration as end:
             return end.value
         except Exception as error:
-            if error is others:
+            # Python makes a `RuntimeError` of a `StopIteration` that passes through a generator, as pluggy expects it.
+            if error is others or (isinstance(others, StopIteration) and error.__cause__ is others):
                 raise
             _raise_in_words(error, doing, hook.__name__)
 

@@ -31,9 +31,8 @@ from kerneltest.pytest_plugin.collection import (
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
-from kerneltest.pytest_plugin.options import add_options
 from kerneltest.pytest_plugin.progress import PROGRESS, ProgressLine, open_terminal
-from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
+from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun, add_options
 from kerneltest.pytest_plugin.sharding import ShardPlugin, earlier_seconds
 
 if TYPE_CHECKING:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerneltest.core.verdicts import Gap
+from kerneltest.core.details import Unavailable
+from kerneltest.core.media import for_terminal, lines_for_terminal
+from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.pytest_plugin.collection import junit_properties, marks_of
 from kerneltest.pytest_plugin.hook_guard import describe_os_error, guard_members
 from kerneltest.pytest_plugin.pytest_run import RUN
@@ -89,8 +91,6 @@ class KernelItem(PairingItem):
             self._result = self._run_once()
         if not (self._result.skipped or self._result.headline):
             return
-        from kerneltest.core.media import for_terminal, lines_for_terminal
-
         message = lines_for_terminal(self._result.message)
         if self._result.skipped:
             raise pytest.skip.Exception(message)
@@ -136,9 +136,6 @@ class KernelItem(PairingItem):
 
     def record_skip(self, reason: str) -> None:
         """Records all cells of the item as unavailable if it was skipped before it began."""
-        from kerneltest.core.details import Unavailable
-        from kerneltest.core.verdicts import Verdict
-
         if self._was_begun:
             return
         writer = self.config.stash[RUN].dispatcher.worker.writer

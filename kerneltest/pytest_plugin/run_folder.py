@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock, Timeout
 
-from kerneltest.core.failures import UnusableInputError
+from kerneltest.core.failures import RecordError, UnusableInputError
+from kerneltest.core.ids import ANY
 from kerneltest.core.media import lines_for_terminal
 
 if TYPE_CHECKING:
@@ -157,7 +158,6 @@ class PlanFile:
         self._resumed: Plan | None = None
         if not (settings.resume and may_resume):
             return
-        from kerneltest.records.files import RecordError
         from kerneltest.records.resume import load_previous_plan
 
         try:
@@ -172,7 +172,6 @@ class PlanFile:
         if self._resumed is None:
             self._folder.clear()
             return
-        from kerneltest.records.files import RecordError
         from kerneltest.records.record_files import read_plan, write_plan
         from kerneltest.records.resume import prepare_resume, resume_obstacles
 
@@ -192,7 +191,6 @@ class PlanFile:
     def _read(self) -> Plan | None:
         if not (self._folder.path / "plan.json").exists():
             return None
-        from kerneltest.records.files import RecordError
         from kerneltest.records.record_files import read_plan
 
         try:
@@ -208,8 +206,6 @@ class PlanFile:
         """Returns the number of cases of each item whose backend is available; {} before the plan is written."""
         counts: Counter[str] = Counter()
         if (plan := self._read()) is not None:
-            from kerneltest.records.run_plan import ANY
-
             for item in plan.items:
                 counts[item.item] += sum(item.families.values()) if item.group != ANY else 0
         return +counts

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xdist.scheduler.load import LoadScheduling
 
 from kerneltest.core.children import ask_nvidia_smi
+from kerneltest.core.ids import ANY
 from kerneltest.pytest_plugin.pytest_run import RUN
 from kerneltest.pytest_plugin.sharding import COSTS, Part
 
@@ -66,8 +67,6 @@ class PartScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
 
 def item_costs(plan: Plan, names: Sequence[str]) -> dict[int, ItemCost]:
     """Returns the cost of each item by its index in `names`, without items of unavailable backends."""
-    from kerneltest.records.run_plan import ANY
-
     costs: defaultdict[str, float] = defaultdict(float)
     known: dict[str, tuple[Part, str]] = {}
     simulated: dict[tuple[Part, str], str] = {}  # the first GPU of each part and group

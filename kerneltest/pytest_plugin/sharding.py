@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerneltest.core.failures import RecordError
+from kerneltest.core.media import lines_for_terminal
 from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
-from kerneltest.pytest_plugin.options import resolve_path
+from kerneltest.pytest_plugin.pytest_run import resolve_path
 
 if TYPE_CHECKING:
     from kerneltest.core.ids import RunShard
@@ -73,9 +75,6 @@ def balance(costs: Mapping[Part, float], count: int) -> dict[Part, int]:
 
 def earlier_seconds(config: pytest.Config, durations: str) -> dict[str, float]:
     """Returns the seconds that items took in an earlier run, by which shards are balanced; raises pytest.UsageError."""
-    from kerneltest.core.media import lines_for_terminal
-    from kerneltest.records.files import RecordError
-
     try:
         return seconds_by_item(resolve_path(config, "durations", durations)) if durations else {}
     except RecordError as error:

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kerneltest.core.failures import RecordError
 from kerneltest.core.ids import PairingId
+from kerneltest.core.media import for_terminal, lines_for_terminal
+from kerneltest.core.processes import throttle_gc
 from kerneltest.core.verdicts import Gap
 from kerneltest.pytest_plugin.progress import PROGRESS
 
@@ -79,9 +82,6 @@ class Terminal:
 
 def finish(folder: Path, *, report: str, terminal: Terminal | None = None, failed_tests: Iterable[str] = ()) -> Summary:
     """Reconciles a run and writes its page if `report` names its folder. One that cannot be read is incomplete."""
-    from kerneltest.core.media import for_terminal
-    from kerneltest.core.processes import throttle_gc
-    from kerneltest.records.files import RecordError
     from kerneltest.records.runs import end_run, read_ended
     from kerneltest.report.rerun_commands import pytest_command
     from kerneltest.report.text.lines import Line, LineKind
@@ -155,8 +155,6 @@ class Reporter:
 
     def show_finding(self, item: str, finding: str) -> None:
         """Shows the first finding of an item at once, unless the run is quiet or has shown an equal one."""
-        from kerneltest.core.media import for_terminal
-
         plugins = self._config.pluginmanager
         reporter: Any = plugins.getplugin("terminalreporter")
         if reporter is None or self._config.option.verbose < 0 or finding in self._shown:
@@ -174,7 +172,6 @@ class Reporter:
 
     def finish(self, session: pytest.Session) -> Summary:
         """Ends the run and returns its summary. pytest then shows only the failures that the summary does not."""
-        from kerneltest.core.media import for_terminal
         from kerneltest.report.text.suspect_text import MOST_SUSPECTS
 
         config = self._config
@@ -210,8 +207,6 @@ class Reporter:
 
     def abandon_run(self, activity: Activity, failure: Failure) -> None:
         """Writes the summary to the console and releases the folder, since this process is about to be ended."""
-        from kerneltest.core.media import lines_for_terminal
-
         summary = finish(self._folder.path, report=self._report, failed_tests=self.failed_tests)
         lines = [
             lines_for_terminal(f"kerneltest ended this process: {failure}"),

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kerneltest.core.media import lines_for_terminal
 from kerneltest.pytest_plugin.collection import junit_properties
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ class XdistCrashes:
 
     def handle(self, item: str, report: Any, scheduler: Any) -> None:
         """Records why a worker died and reschedules the item; ignores tests that are not kerneltest's."""
-        from kerneltest.core.media import lines_for_terminal
         from kerneltest.pytest_plugin import crash_reports
         from kerneltest.records.journal import Activity, read_orphaned
 

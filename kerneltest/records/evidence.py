@@ -34,30 +34,21 @@ FileName = Annotated[str, AfterValidator(_inside)]  # relative to the run's fold
 class Window:
     """A part of an output or of an argument: some rows and columns of its last two axes, the other axes fixed.
 
-    Attributes:
-      name: the argument's path, "" for an output.
-      dtype, shape: of the whole array.
-      origin: index of the first element shown.
-      extent: rows and columns shown; one row for an array of one axis.
-      blocks: the kernel's block lengths along these two axes, in elements; 0 for none.
-      values: row by row, to seven digits.
-      expected, bound: likewise, for an output.
-      wrong: "1" for each wrong element and "0" for a right one, for an output.
-
-    Raises:
-      ValueError: the lengths do not agree with the extent, or the origin with the shape.
+    ValueError if the lengths do not agree with the extent, or the origin with the shape.
     """
 
-    name: str
+    name: str  # the argument's path, "" for an output
+    # dtype, shape: of the whole array
     dtype: str
     shape: tuple[Count, ...]
-    origin: tuple[Count, ...]
-    extent: tuple[Count, Count]
-    blocks: tuple[Count, Count]
-    values: tuple[Element, ...]
+    origin: tuple[Count, ...]  # index of the first element shown
+    extent: tuple[Count, Count]  # rows and columns shown; one row for an array of one axis
+    blocks: tuple[Count, Count]  # the kernel's block lengths along these two axes, in elements; 0 for none
+    values: tuple[Element, ...]  # row by row, to seven digits
+    # expected, bound: likewise, for an output
     expected: tuple[Element, ...] = ()
     bound: tuple[Float, ...] = ()
-    wrong: str = ""
+    wrong: str = ""  # "1" for each wrong element and "0" for a right one, for an output
 
     def __post_init__(self) -> None:
         count = self.extent[0] * self.extent[1]
@@ -75,22 +66,12 @@ ERROR_LEVELS = ".0123456789AS"
 
 @dataclass(frozen=True, slots=True)
 class ErrorMap:
-    """Error / bound over a whole output, in tiles.
+    """Error / bound over a whole output, in tiles; ValueError for other levels than tiles have."""
 
-    Attributes:
-      shape: of the output; rows are counted along all of its axes but the last.
-      tiles: rows and columns of tiles.
-      tile: rows and columns of elements in a tile; the last ones may have fewer.
-      levels: the highest level in each tile, row by row, by its sign in `ERROR_LEVELS`.
-
-    Raises:
-      ValueError: there are not as many levels as tiles, or a sign is unknown.
-    """
-
-    shape: tuple[Count, ...]
-    tiles: tuple[Count, Count]
-    tile: tuple[Count, Count]
-    levels: str
+    shape: tuple[Count, ...]  # of the output; rows are counted along all of its axes but the last
+    tiles: tuple[Count, Count]  # rows and columns of tiles
+    tile: tuple[Count, Count]  # rows and columns of elements in a tile; the last ones may have fewer
+    levels: str  # the highest level in each tile, row by row, by its sign in `ERROR_LEVELS`
 
     def __post_init__(self) -> None:
         if len(self.levels) != self.tiles[0] * self.tiles[1] or set(self.levels) - set(ERROR_LEVELS):
@@ -141,19 +122,13 @@ class FillExtent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpecialInput:
-    """A special value among a case's inputs.
+    """A special value among a case's inputs."""
 
-    Attributes:
-      argument: the path of the argument that holds it; "" for any argument.
-      value: the value.
-      part: how much of the argument it fills; rows lie along the last axis, and blocks are parts of them.
-      of: the length that the value is compared with, in words that follow it; "" for most values.
-    """
-
-    argument: str
-    value: SpecialValue
+    argument: str  # the path of the argument that holds it; "" for any argument
+    value: SpecialValue  # the value
+    # how much of the argument it fills; rows lie along the last axis, and blocks are parts of them
     part: FillExtent = FillExtent.SOME
-    of: str = ""
+    of: str = ""  # the length that the value is compared with, in words that follow it; "" for most values
 
     def text(self) -> str:
         """`x holds a NaN`, `a row of x holds nothing but -inf`: it reads on after "where"."""
@@ -178,20 +153,14 @@ class PatternKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The pattern that the wrong elements of an output make.
+    """The pattern that the wrong elements of an output make."""
 
-    Attributes:
-      kind: the rule that they follow.
-      axis: the axis that it is about; "" for all.
-      number: the first index past the last full block, the block or the index they lie in, or by how many blocks the
-        output is shifted: positive if it holds elements from further on.
-      blocks: how many blocks the axis has, for `ONE_BLOCK`.
-    """
-
-    kind: PatternKind
-    axis: str = ""
+    kind: PatternKind  # the rule that they follow
+    axis: str = ""  # the axis that it is about; "" for all
+    # the first index past the last full block, the block or the index they lie in, or by how many blocks the output is
+    # shifted: positive if it holds elements from further on
     number: int = 0
-    blocks: Count = 0
+    blocks: Count = 0  # how many blocks the axis has, for `ONE_BLOCK`
 
     def text(self) -> str:
         """The pattern in words, numbers included."""
@@ -231,44 +200,29 @@ EXTREMES = ("maximum", "minimum")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence of a finding.
+    """The evidence of a finding."""
 
-    Attributes:
-      output: the number of the output, counted from 0.
-      index: the worst element.
-      block: the block that the worst element lies in, as `m=1 n=0`.
-      wrong_blocks: number of blocks with a wrong element, and number of all blocks.
-      pattern: where the wrong elements lie; None where no rule fits.
-      actual, expected, bound: at that element.
-      arguments: an excerpt of each array argument, as text.
-      file: where the arguments are saved, relative to the run's folder; "" if they are not.
-      diagnosis: a likely mistake that explains the wrong elements, in words.
-      script: a script that reproduces the finding, relative to the run's folder; "" if there is none.
-      window: the output around the worst element; pytest keeps the first of each verdict and family of an item.
-      inputs: the arguments around it.
-      errors: error / bound over the whole output, where there is a window.
-      stderr: the last output of a compiler that died.
-      otherwise: operations whose lowered results may differ, as `trace.walk.lowering_differences` lists them, and the
-        one of `EXTREMES` by which a NaN became a number.
-    """
-
-    output: Count = 0
-    index: tuple[Count, ...] = ()
-    block: str = ""
-    wrong_blocks: tuple[Count, Count] = (0, 0)
-    pattern: Pattern | None = None
+    output: Count = 0  # the number of the output, counted from 0
+    index: tuple[Count, ...] = ()  # the worst element
+    block: str = ""  # the block that the worst element lies in, as `m=1 n=0`
+    wrong_blocks: tuple[Count, Count] = (0, 0)  # number of blocks with a wrong element, and number of all blocks
+    pattern: Pattern | None = None  # where the wrong elements lie; None where no rule fits
+    # actual, expected, bound: at that element
     actual: Element | None = None
     expected: Element | None = None
     bound: Float = 0.0
-    arguments: Mapping[str, str] | None = None
-    file: FileName = ""
-    diagnosis: str = ""
-    script: FileName = ""
+    arguments: Mapping[str, str] | None = None  # an excerpt of each array argument, as text
+    file: FileName = ""  # where the arguments are saved, relative to the run's folder; "" if they are not
+    diagnosis: str = ""  # a likely mistake that explains the wrong elements, in words
+    script: FileName = ""  # a script that reproduces the finding, relative to the run's folder; "" if there is none
+    # the output around the worst element; pytest keeps the first of each verdict and family of an item
     window: Window | None = None
-    inputs: tuple[Window, ...] = ()
-    stderr: str = ""
+    inputs: tuple[Window, ...] = ()  # the arguments around it
+    stderr: str = ""  # the last output of a compiler that died
+    # operations whose lowered results may differ, as `trace.walk.lowering_differences` lists them, and the one of
+    # `EXTREMES` by which a NaN became a number
     otherwise: tuple[str, ...] = ()
-    errors: ErrorMap | None = None
+    errors: ErrorMap | None = None  # error / bound over the whole output, where there is a window
 
     def without_pictures(self) -> "Evidence":
         """Returns the evidence without its windows and its map."""
@@ -277,21 +231,14 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class BudgetPart:
-    """A part of a bound.
+    """A part of a bound."""
 
-    Attributes:
-      words: the source of error: "TF32 rounding of the operands of `q @ k.T`".
-      file: file of the oracle's operation, relative to the folder that pytest ran in if it lies below; "" for none.
-      line: the operation's line, counted from 1; 0 for none.
-      part: share of the bound, from 0 to 1: the mean over an output's elements.
-      amplified: for the rounding of an elementwise operation, how many times as far as a rounding of the oracle's
-        inputs it moves the result, in the median; else 0.
-    """
-
-    words: str
-    file: str
-    line: Count
-    part: Annotated[Float, Field(ge=0, le=1)]
+    words: str  # the source of error: "TF32 rounding of the operands of `q @ k.T`"
+    file: str  # file of the oracle's operation, relative to the folder that pytest ran in if it lies below; "" for none
+    line: Count  # the operation's line, counted from 1; 0 for none
+    part: Annotated[Float, Field(ge=0, le=1)]  # share of the bound, from 0 to 1: the mean over an output's elements
+    # for the rounding of an elementwise operation, how many times as far as a rounding of the oracle's inputs it moves
+    # the result, in the median; else 0
     amplified: Annotated[Float, Field(ge=0)] = 0.0
 
 
@@ -305,15 +252,11 @@ Bits = Annotated[int, Field(ge=0, lt=2**63)]
 
 @dataclass(frozen=True, slots=True)
 class Magnitudes:
-    """The binades of the finite numbers of an argument; zeros have none.
+    """The binades of the finite numbers of an argument; zeros have none."""
 
-    Attributes:
-      argument: the path of the argument.
-      positive, negative: the binades of its positive and its negative numbers: bit i stands for those of magnitude
-        `2**(i + LOWEST)` up to, but without, the next power of two.
-    """
-
-    argument: str
+    argument: str  # the path of the argument
+    # positive, negative: the binades of its positive and its negative numbers: bit i stands for those of magnitude
+    # `2**(i + LOWEST)` up to, but without, the next power of two
     positive: Bits
     negative: Bits
 

@@ -11,12 +11,8 @@ import numpy as np
 from pydantic import GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from kerneltest.core.failures import UnusableInputError, escape_surrogates
+from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.media import for_terminal
-
-
-class RecordError(UnusableInputError):
-    """A file of a run that cannot be read; names the file, the line and the field."""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -65,13 +61,9 @@ class ReadsSpecialFloats:
         )
 
 
-def _special_float(value: Mapping[str, str]) -> float:
-    return float(value["float"])
-
-
 _NAMES = core_schema.typed_dict_field(core_schema.literal_schema(["nan", "inf", "-inf"]))
 _SPECIAL_FLOAT = core_schema.no_info_after_validator_function(
-    _special_float, core_schema.typed_dict_schema({"float": _NAMES}, extra_behavior="forbid")
+    lambda value: float(value["float"]), core_schema.typed_dict_schema({"float": _NAMES}, extra_behavior="forbid")
 )
 
 

@@ -36,23 +36,16 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The activity of a process, or the last one before it died.
+    """The activity of a process, or the last one before it died."""
 
-    Attributes:
-      item: the item that it runs.
-      case, family, signature: of the case; "" before the first case.
-      phase: the case's current step.
-      concurrent_compiles: number of compilations of other cases going on in the same process.
-      shard: the process's name within the run, such as `main` or `gw0`.
-    """
-
-    item: str
+    item: str  # the item that it runs
+    # case, family, signature: of the case; "" before the first case
     case: str = ""
     family: str = ""
     signature: str = ""
-    phase: Phase = Phase.STARTING
-    concurrent_compiles: int = 0
-    shard: str = ""
+    phase: Phase = Phase.STARTING  # the case's current step
+    concurrent_compiles: int = 0  # number of compilations of other cases going on in the same process
+    shard: str = ""  # the process's name within the run, such as `main` or `gw0`
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -68,21 +61,14 @@ _DOING = TypeAdapter(Activity)
 
 
 class Journal:
-    """The journal of this process, mirrored in a file if a folder is given.
-
-    Attributes:
-      activity: the current activity; None between items.
-      changed: when that last changed, in seconds of the monotonic clock.
-      spent: seconds in each phase so far.
-      counts: number of traces, compilations and oracle evaluations so far.
-    """
+    """The journal of this process, mirrored in a file if a folder is given."""
 
     def __init__(self, folder: Path | None = None, shard: str = "main") -> None:
         self.folder, self.shard = folder, shard
-        self.activity: Activity | None = None
-        self.changed = time.monotonic()
-        self.spent: defaultdict[str, float] = defaultdict(float)
-        self.counts: Counter[str] = Counter()
+        self.activity: Activity | None = None  # None between items
+        self.changed = time.monotonic()  # when the activity last changed
+        self.spent: defaultdict[str, float] = defaultdict(float)  # seconds in each phase so far
+        self.counts: Counter[str] = Counter()  # of traces, compilations and oracle evaluations so far
         self._file: FileIO | None = None
 
     @property

@@ -9,17 +9,17 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, make_dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar
+from typing import IO, Any, Literal
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from kerneltest.core.details import Detail
 from kerneltest.core.dtypes import Array, parse_dtype
-from kerneltest.core.failures import escape_surrogates
+from kerneltest.core.failures import RecordError, escape_surrogates
 from kerneltest.core.files import open_inside
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.files import SCHEMA, RecordError, dumps, first_problem, is_not_json
+from kerneltest.records.files import SCHEMA, dumps, first_problem, is_not_json
 from kerneltest.records.run_plan import End, Plan
 from kerneltest.records.schema import MutationScore, Record, Reproducer
 
@@ -30,13 +30,9 @@ _MOST = 2**16  # interned values; if all values differ, interning costs more tha
 # Fields of records; other backends record the same case soon after.
 _INTERNED = (
     "item", "pairing", "backend", "dtype", "group", "family", "signature", "target", "case", "message", "compared",
-    "tolerance", "special_inputs", "magnitudes", "detail", "defined", "undefined", "reused_from",
+    "tolerance", "special_inputs", "magnitudes", "detail", "defined", "undefined", "reused_from", "bound_fraction",
+    "ulps", "dims", "dtypes", "statics",
 )  # fmt: skip
-_INTERNED_MAPPINGS = ("dims", "dtypes", "statics")
-
-_Value = TypeVar("_Value", bound=Hashable)
-_Item = TypeVar("_Item")
-_Kept = TypeVar("_Kept")
 
 
 def intern_records(records: Iterable[Record]) -> Iterator[Record]:
@@ -44,46 +40,22 @@ def intern_records(records: Iterable[Record]) -> Iterator[Record]:
 
     `runs.load_windows` reads those again.
     """
-    shared = _Interner()
-    return map(shared.record, records)
+    known: dict[Hashable, Any] = {}
 
+    def once(value: Any) -> Any:  # the first of equal values of one type
+        if len(known) > _MOST:
+            known.clear()
+        items = tuple((name, type(item), item) for name, item in value.items()) if isinstance(value, Mapping) else value
+        return known.setdefault((type(value), items), value)
 
-class _Interner:
-    """Values seen so far, each stored once."""
-
-    def __init__(self) -> None:
-        self._values: dict[Hashable, Hashable] = {}
-        self._floats: dict[float, float] = {}  # separate, since 1.0 equals 1
-        self._mappings: dict[Hashable, Mapping[str, Any]] = {}
-
-    def record(self, record: Record) -> Record:
-        changes: dict[str, Any] = {name: self._same(getattr(record, name)) for name in _INTERNED}
-        changes |= {name: self._mapping(getattr(record, name)) for name in _INTERNED_MAPPINGS}
-        return replace(
+    for record in records:
+        changes = {name: once(getattr(record, name)) for name in _INTERNED}
+        yield replace(
             record,
             **changes,
-            bound_fraction=None if record.bound_fraction is None else self._float(record.bound_fraction),
             evidence=record.evidence and _without_windows(record.evidence),
             compiler_metrics=record.compiler_metrics or _NO_FACTS,
-            ulps=self._same(tuple(map(self._same, record.ulps))),
         )
-
-    def _same(self, value: _Value) -> _Value:
-        return _once(self._values, value, value)
-
-    def _float(self, value: float) -> float:
-        return _once(self._floats, value, value)
-
-    def _mapping(self, value: Mapping[str, _Item]) -> Mapping[str, _Item]:
-        return _once(self._mappings, tuple((name, type(each), each) for name, each in value.items()), value)
-
-
-def _once(known: dict[Any, Any], key: Hashable, value: _Kept) -> _Kept:
-    """Returns the first value seen under a key."""
-    if len(known) > _MOST:
-        known.clear()
-    first: _Kept = known.setdefault(key, value)
-    return first
 
 
 _NO_FACTS: Mapping[str, Mapping[str, int]] = {}
@@ -111,7 +83,7 @@ def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[s
 def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> str:
     """Saves a case's array arguments under `cases/` and returns the path within the folder."""
     # Stored as unsigned integers under dtype and leaf, since NumPy's format lacks bfloat16.
-    raw = {f"{value.dtype.name}:{leaf}": _bits(value) for leaf, value in arguments.items()}
+    raw = {f"{v.dtype.name}:{leaf}": v.view(f"u{v.dtype.itemsize}") for leaf, v in arguments.items()}
     path = f"cases/{case}.npz"
     with open_inside(folder, path, "wb") as file:
         np.savez_compressed(file, **raw)  # type: ignore[arg-type]
@@ -119,16 +91,7 @@ def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> s
 
 
 def load_arguments(folder: Path, name: str, most: int = 2**30) -> dict[str, Array]:
-    """Loads the array arguments saved by `save_arguments`, by leaf.
-
-    Args:
-      folder: the run's folder.
-      name: the path that `save_arguments` returned.
-      most: limit for the size of all arrays together, in bytes.
-
-    Raises:
-      RecordError: they cannot be read, or exceed the limit.
-    """
+    """Loads the array arguments that `save_arguments` saved, by leaf, up to `most` bytes; raises a RecordError."""
     arguments: dict[str, Array] = {}
     try:
         with open_inside(folder, name) as file, zipfile.ZipFile(file) as saved:
@@ -153,10 +116,6 @@ def _array(file: IO[bytes], most: int) -> Array:
     if dtype.kind != "u" or not 0 <= size <= most:
         raise ValueError(f"an array of {dtype} of shape {shape} is not what was saved")
     return np.frombuffer(bytearray(file.read(size)), dtype).reshape(shape, order="F" if fortran else "C")
-
-
-def _bits(value: Array) -> Array:
-    return value.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[value.dtype.itemsize])
 
 
 # Limits of readers; no run writes as much.
@@ -251,11 +210,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
 
 
 def read_plan(folder: Path) -> Plan:
-    """Reads the plan of a run.
-
-    Raises:
-      RecordError: there is none, or it cannot be read.
-    """
+    """Reads the plan of a run; raises a RecordError if there is none, or it cannot be read."""
     path = folder / "plan.json"
     try:
         with open_inside(folder, path.name) as file:
@@ -277,11 +232,7 @@ def write_end(folder: Path, end: End) -> None:
 
 
 def read_end(folder: Path) -> End | None:
-    """Reads the end of a run; None if it has not ended.
-
-    Raises:
-      RecordError: it cannot be read.
-    """
+    """Reads the end of a run, None if it has not ended; raises a RecordError."""
     path = folder / "end.json"
     try:
         with open_inside(folder, path.name) as file:
@@ -311,21 +262,14 @@ def shard_files(folder: Path, kind: str = "records") -> list[Path]:
 def read_records(folder: Path) -> Iterator[Record]:
     """Yields the records of a run, shard by shard in order of name; a shard may be gzipped.
 
-    A truncated last line is dropped.
-
-    Raises:
-      RecordError: a shard cannot be read, or a line is corrupt or of another schema.
+    A truncated last line is dropped. RecordError if a line is corrupt or of another schema.
     """
     for shard in shard_files(folder):
         yield from (line.record for line in _read(shard, RECORD_LINE))
 
 
 def read_some(folder: Path, numbers: Collection[int]) -> Iterator[tuple[int, Record]]:
-    """Yields some records of a run with their numbers, counted from 0 in the order of `read_records`.
-
-    Raises:
-      RecordError: as `read_records`, for the lines that are read.
-    """
+    """Yields some records of a run with their numbers, counted from 0, as `read_records` does."""
     number = 0
     for shard in shard_files(folder):
         for in_shard, line in enumerate(_lines(shard), 1):
@@ -344,11 +288,7 @@ def read_shard(folder: Path, shard: str) -> Iterator[Record]:
 
 
 def read_reproducers(folder: Path) -> Iterator[Reproducer]:
-    """Yields the reproducers of a run, shard by shard.
-
-    Raises:
-      RecordError: as `read_records`.
-    """
+    """Yields the reproducers of a run, shard by shard; raises as `read_records`."""
     for shard in shard_files(folder, "smallest"):
         yield from (line.smallest for line in _read(shard, REPRODUCER_LINE))
 

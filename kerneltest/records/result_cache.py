@@ -16,15 +16,10 @@ _INDEX = "green/index.json.gz"
 
 @dataclass(frozen=True, slots=True)
 class CachedResult:
-    """The cached records of one item.
+    """The cached records of one item."""
 
-    Attributes:
-      lines: the records as lines of a shard.
-      families: their families, in order.
-    """
-
-    lines: bytes
-    families: tuple[str, ...]
+    lines: bytes  # the records as lines of a shard
+    families: tuple[str, ...]  # their families, in order
 
 
 class ResultCache:
@@ -68,7 +63,9 @@ class ResultCache:
 
         Items that compared nothing, or whose records refer to files of their run, are not stored.
         """
-        if not any(record.verdict is not Verdict.UNAVAILABLE for record in records) or any(map(_has_files, records)):
+        if all(record.verdict is Verdict.UNAVAILABLE for record in records):
+            return
+        if any(record.files or record.shown.file or record.shown.script for record in records):
             return
         families = dict.fromkeys(record.family for record in records)
         lines = b"".join(line_of(replace(r, reused_from=r.reused_from or when)) + b"\n" for r in records)
@@ -78,11 +75,6 @@ class ResultCache:
 
 def _name(item: str) -> str:
     return f"green/{Fingerprint.of(item).text}.jsonl.gz"
-
-
-def _has_files(record: Record) -> bool:
-    evidence = record.evidence
-    return bool(record.files or (evidence is not None and (evidence.file or evidence.script)))
 
 
 # The keys of a run's items, as the processes that ran them wrote them: digests of all that verdicts follow from.

@@ -8,11 +8,11 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import BinaryIO
 
-from kerneltest.core.failures import UnusableInputError
+from kerneltest.core.failures import RecordError, UnusableInputError
 from kerneltest.core.files import open_inside
 from kerneltest.core.ids import RunShard
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.files import RecordError, dumps
+from kerneltest.records.files import dumps
 from kerneltest.records.record_files import line_of, read_end, read_plan, read_records, read_shard, shard_files
 from kerneltest.records.result_cache import BEFORE, read_keys, replace_keys
 from kerneltest.records.run_plan import CellKey, Plan, PlannedItem, digest_ids, plan_differences
@@ -27,11 +27,7 @@ _REMOVED = (
 
 
 def load_previous_plan(folder: Path) -> Plan:
-    """Reads the plan of the run to resume.
-
-    Raises:
-      RecordError: there is none, or it cannot be read.
-    """
+    """Reads the plan of the run to resume; raises a RecordError if there is none, or it cannot be read."""
     if not (folder / "plan.json").exists():
         raise RecordError(
             f"{folder} holds no run to resume: drop --kt-resume, or name the folder of an interrupted run"
@@ -67,10 +63,7 @@ def _in_any_order(value: object) -> object:
 def prepare_resume(folder: Path) -> None:
     """Prepares a folder for resuming: puts the records of each item into a shard of its own, and removes other files.
 
-    Records of whole families whose process died are dropped, since their cases run now.
-
-    Raises:
-      RecordError: a record cannot be read.
+    Records of whole families whose process died are dropped, since their cases run now. Raises a RecordError.
     """
     old, keys = shard_files(folder), read_keys(folder)
     seen: set[tuple[CellKey, str]] = set()
@@ -136,8 +129,7 @@ def _digest_of_whole(plan: Plan, items: Iterable[PlannedItem]) -> str:
 def merge_plans(runs: Sequence[RunRecords]) -> Plan:
     """Returns the plan of the run whose shards are given. Items that no shard ran become gaps.
 
-    Raises:
-      JoinError: a shard is missing or given twice, a run is not a shard, or two shards belong to different runs.
+    JoinError if a shard is missing or given twice, a run is no shard, or two shards belong to different runs.
     """
     if not runs:
         raise JoinError("there is no run to merge")
@@ -203,9 +195,7 @@ def failed_tests(runs: Sequence[RunRecords]) -> tuple[str, ...]:
 def copy_files(run: RunRecords, folder: Path) -> None:
     """Copies a shard's records, reproducers, inputs and artifacts into another folder.
 
-    Raises:
-      OSError: a file cannot be read or written.
-      RecordError: two shards hold different files of one name.
+    Raises an OSError, or a RecordError if two shards hold different files of one name.
     """
     number = _shard(run.plan, run.name).number
     for path in sorted(path for pattern in _COPIED for path in run.folder.glob(pattern)):

@@ -6,10 +6,10 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import CodeType
 from typing import Any, NamedTuple
 
 from kerneltest.core.details import InternalError
+from kerneltest.core.fingerprint import names_in
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.targets import Tier
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
@@ -17,8 +17,6 @@ from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import Domain, Interval
 from kerneltest.declare.pairing import Pairing
 from kerneltest.records.evidence import Count
-
-ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
 
 
 class CellKey(NamedTuple):
@@ -32,22 +30,17 @@ class CellKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedItem:
-    """The plan of one pytest item.
+    """The plan of one pytest item."""
 
-    Attributes:
-      item: its node id.
-      pairing, backend, tier, dtype, group: its parts; dtype and group are "*" if the machine lacks the backend.
-      families: number of cases by family.
-      digests: the `digest_ids` of these cases' ids by family; none if the ids follow from the run itself.
-    """
-
-    item: str
+    item: str  # its node id
+    # pairing, backend, tier, dtype, group: its parts; dtype and group are "*" if the machine lacks the backend
     pairing: str
     backend: str
     tier: Tier
     dtype: str
     group: str
-    families: Mapping[str, Count]
+    families: Mapping[str, Count]  # number of cases by family
+    # the `digest_ids` of these cases' ids by family; none if the ids follow from the run itself
     digests: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -58,18 +51,13 @@ class PlannedItem:
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
-    """A backend that does not apply to a kernel, so that no items are planned for it.
+    """A backend that does not apply to a kernel, so that no items are planned for it."""
 
-    Attributes:
-      pairing, backend: of the cell.
-      reason: the reason in words.
-      cases: number of cases that it would have had.
-    """
-
+    # pairing, backend: of the cell
     pairing: str
     backend: str
-    reason: str
-    cases: Count
+    reason: str  # the reason in words
+    cases: Count  # number of cases that it would have had
 
 
 def digest_ids(cases: Iterable[str]) -> str:
@@ -79,62 +67,41 @@ def digest_ids(cases: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a run, written last. A run without it counts as interrupted.
+    """The end of a run, written last. A run without it counts as interrupted."""
 
-    Attributes:
-      run: the run's id, as in its plan.
-      records: number of records written.
-      failed_tests: tests other than pairings that failed, and files that could not be collected.
-    """
-
-    run: str
-    records: Count
-    failed_tests: tuple[str, ...] = ()
+    run: str  # the run's id, as in its plan
+    records: Count  # number of records written
+    failed_tests: tuple[str, ...] = ()  # tests other than pairings that failed, and files that could not be collected
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSource:
-    """The text of a function and of the functions in its file that it names.
+    """The text of a function and of the functions in its file that it names."""
 
-    Attributes:
-      file: relative to the folder that pytest ran in, if it lies below.
-      parts: first line and text of each function: its own, then the others in the file's order; none if Python has no
-        source.
-    """
-
-    file: str
+    file: str  # relative to the folder that pytest ran in, if it lies below
+    # first line and text of each function: its own, then the others in the file's order; none if Python has no source
     parts: tuple[tuple[Count, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PairingSummary:
-    """A pairing as it is declared.
+    """A pairing as it is declared."""
 
-    Attributes:
-      declaration: arguments, dims and semantics by name, in words.
-      kernel, oracle: their sources.
-      blocks: the kernel's block length by dim, in elements.
-      digest: of the kernel's jaxprs and of the oracle's values, by which shards are recognised; "" in a whole run.
-    """
-
-    declaration: Mapping[str, str]
+    declaration: Mapping[str, str]  # arguments, dims and semantics by name, in words
+    # kernel, oracle: their sources
     kernel: FunctionSource
     oracle: FunctionSource
-    blocks: Mapping[str, Count] = field(default_factory=dict)
+    blocks: Mapping[str, Count] = field(default_factory=dict)  # the kernel's block length by dim, in elements
+    # of the kernel's jaxprs and of the oracle's values, by which shards are recognised; "" in a whole run
     digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The project that a run tests.
+    """The project that a run tests."""
 
-    Attributes:
-      name: in pyproject.toml, or else of its folder; "" if unknown.
-      commit: its first twelve hexadecimal digits, and whether files had changed since; "" if unknown.
-    """
-
-    name: str = ""
-    commit: str = ""
+    name: str = ""  # in pyproject.toml, or else of its folder; "" if unknown
+    commit: str = ""  # its first twelve hexadecimal digits, and whether files had changed since; "" if unknown
 
 
 UNKNOWN_PROJECT = Project()
@@ -142,52 +109,31 @@ UNKNOWN_PROJECT = Project()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run's plan, written before anything runs.
+    """A run's plan, written before anything runs."""
 
-    Attributes:
-      items: in order.
-      seed, depth: of the run.
-      fuzz: number of cases drawn for each pairing and dtype.
-      prove: whether kernels are also proved over all sizes.
-      sanitize: the tools under which device cases also run.
-      orders: number of random orders in which simulators also run programs.
-      budget: seconds for each pairing and backend, beyond which cases are left out; 0 for no limit.
-      shard: the part of a run that it is, as `2/3`; "" for a whole run.
-      whole: for a shard, a digest of the items of all shards.
-      elsewhere: for a shard, the items of the other shards.
-      run: the run's id.
-      problems: errors in the collection, such as a pairing that no module holds.
-      internal_errors: exceptions of kerneltest while it planned pairings, which therefore have no items.
-      started: start time in UTC in ISO 8601; "" if unknown. It orders the runs of a report.
-      pairings: the declaration of each pairing.
-      environment: versions and devices.
-      unavailable: reason by backend that the machine lacks.
-      not_applicable: backends that do not apply to a pairing's kernel.
-      xfail: declared xfails by pairing, as text.
-      project: the tested project.
-    """
-
-    items: tuple[PlannedItem, ...]
+    items: tuple[PlannedItem, ...]  # in order
+    # seed, depth: of the run
     seed: int
     depth: str
-    environment: Mapping[str, str]
-    unavailable: Mapping[str, str]
-    xfail: Mapping[str, tuple[str, ...]]
-    not_applicable: tuple[NotApplicable, ...] = ()
-    fuzz: Count = 0
-    prove: bool = False
-    sanitize: tuple[str, ...] = ()
-    orders: Count = 0
-    budget: Count = 0
-    shard: str = ""
-    whole: str = ""
-    elsewhere: tuple[PlannedItem, ...] = ()
-    run: str = ""
-    problems: tuple[str, ...] = ()
+    environment: Mapping[str, str]  # versions and devices
+    unavailable: Mapping[str, str]  # reason by backend that the machine lacks
+    xfail: Mapping[str, tuple[str, ...]]  # declared xfails by pairing, as text
+    not_applicable: tuple[NotApplicable, ...] = ()  # backends that do not apply to a pairing's kernel
+    fuzz: Count = 0  # number of cases drawn for each pairing and dtype
+    prove: bool = False  # whether kernels are also proved over all sizes
+    sanitize: tuple[str, ...] = ()  # the tools under which device cases also run
+    orders: Count = 0  # number of random orders in which simulators also run programs
+    budget: Count = 0  # seconds for each pairing and backend, beyond which cases are left out; 0 for no limit
+    shard: str = ""  # the part of a run that it is, as `2/3`; "" for a whole run
+    whole: str = ""  # for a shard, a digest of the items of all shards
+    elsewhere: tuple[PlannedItem, ...] = ()  # for a shard, the items of the other shards
+    run: str = ""  # the run's id
+    problems: tuple[str, ...] = ()  # errors in the collection, such as a pairing that no module holds
+    # exceptions of kerneltest while it planned pairings, which therefore have no items
     internal_errors: tuple[InternalError, ...] = ()
-    started: str = ""
-    pairings: Mapping[str, PairingSummary] = field(default_factory=dict)
-    project: Project = UNKNOWN_PROJECT
+    started: str = ""  # start time in UTC in ISO 8601; "" if unknown. It orders the runs of a report
+    pairings: Mapping[str, PairingSummary] = field(default_factory=dict)  # the declaration of each pairing
+    project: Project = UNKNOWN_PROJECT  # the tested project
 
 
 # Facts that make numbers differ though no kernel changed. The driver and Python may differ from machine to machine.
@@ -248,17 +194,11 @@ def source_of(function: Callable[..., Any]) -> FunctionSource:
 def _parts(function: Any, names: dict[str, Any], seen: set[str]) -> Iterator[tuple[int, str]]:
     lines, first = inspect.getsourcelines(function)
     yield first, "".join(lines)
-    for name in sorted(_global_names(function.__code__) - seen):
+    for name in sorted(set(names_in(function.__code__)) - seen):
         seen.add(name)
         other = innermost_function(names.get(name))
         if inspect.isfunction(other) and other.__module__ == function.__module__ and other is not function:
             yield from _parts(other, names, seen)
-
-
-def _global_names(code: CodeType) -> set[str]:
-    """Returns the global names that a function and the functions inside it use."""
-    inner = [_global_names(const) for const in code.co_consts if isinstance(const, CodeType)]
-    return set(code.co_names).union(*inner)
 
 
 def innermost_function(function: Any) -> Any:

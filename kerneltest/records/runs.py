@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.details import NoPallasCall
+from kerneltest.core.failures import RecordError
+from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.files import RecordError
 from kerneltest.records.journal import read_orphaned
 from kerneltest.records.record_files import (
     intern_records,
@@ -22,31 +23,23 @@ from kerneltest.records.record_files import (
     read_some,
     write_end,
 )
-from kerneltest.records.run_plan import ANY, CellKey, End, PairingSummary, Plan, PlannedItem, digest_ids
+from kerneltest.records.run_plan import CellKey, End, PairingSummary, Plan, PlannedItem, digest_ids
 from kerneltest.records.schema import MutationScore, Record, Reproducer
 from kerneltest.records.sharpness import Informativeness
 
 
 @dataclass(frozen=True, slots=True)
 class CellStatus:
-    """The outcome of one planned cell (pairing, backend, dtype, family).
+    """The outcome of one planned cell (pairing, backend, dtype, family)."""
 
-    Attributes:
-      item: the pytest item that the cell belongs to.
-      verdict: the worst verdict of its records; `Gap.MISSING` if a planned case has no record, `Gap.NOTHING_COMPARED`
-        if every case passed without comparing an element, `Gap.NOTHING_ASKED` if the oracle leaves them all undefined.
-      verdicts: number of cases by verdict.
-      planned: number of planned cases.
-      compared: number of elements compared.
-      bound_fraction: the largest error as a fraction of its bound; None if no element had a bound.
-    """
-
-    item: str
+    item: str  # the pytest item that the cell belongs to
+    # the worst verdict of its records; `Gap.MISSING` if a planned case has no record, `Gap.NOTHING_COMPARED` if every
+    # case passed without comparing an element, `Gap.NOTHING_ASKED` if the oracle leaves them all undefined
     verdict: Ending
-    verdicts: Mapping[Verdict, int]
-    planned: int
-    compared: int
-    bound_fraction: float | None
+    verdicts: Mapping[Verdict, int]  # number of cases by verdict
+    planned: int  # number of planned cases
+    compared: int  # number of elements compared
+    bound_fraction: float | None  # the largest error as a fraction of its bound; None if no element had a bound
 
     @property
     def green(self) -> bool:
@@ -55,17 +48,11 @@ class CellStatus:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """A run's cells, and errors in its bookkeeping.
+    """A run's cells, and errors in its bookkeeping."""
 
-    Attributes:
-      cells: the status of each planned cell.
-      problems: unplanned records, duplicates, a run in which nothing was compared.
-      internal_errors: number of cases in which kerneltest itself failed.
-    """
-
-    cells: Mapping[CellKey, CellStatus]
-    problems: tuple[str, ...]
-    internal_errors: int = 0
+    cells: Mapping[CellKey, CellStatus]  # the status of each planned cell
+    problems: tuple[str, ...]  # unplanned records, duplicates, a run in which nothing was compared
+    internal_errors: int = 0  # number of cases in which kerneltest itself failed
 
     @property
     def missing(self) -> list[CellKey]:
@@ -138,34 +125,22 @@ def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> Ce
 
 @dataclass(frozen=True, slots=True)
 class RunRecords:
-    """A finished run.
+    """A finished run."""
 
-    Attributes:
-      name: path of its folder below the folder that was given; "" if the given folder is the run's own.
-      folder: where it lies.
-      plan: as written.
-      records: as written, but without the elements of evidence windows, which `evidence_windows` reads again.
-      reconciled: the records reconciled with the plan.
-      reproducers: the smallest failing cases that were found.
-      mutants: the mutation scores of its pairings, if it judged mutants.
-    """
-
-    name: str
-    folder: Path
-    plan: Plan
+    name: str  # path of its folder below the folder that was given; "" if the given folder is the run's own
+    folder: Path  # where it lies
+    plan: Plan  # as written
+    # as written, but without the elements of evidence windows, which `evidence_windows` reads again
     records: tuple[Record, ...]
-    reconciled: Reconciled
-    reproducers: tuple[Reproducer, ...] = ()
-    mutants: tuple[MutationScore, ...] = ()
+    reconciled: Reconciled  # the records reconciled with the plan
+    reproducers: tuple[Reproducer, ...] = ()  # the smallest failing cases that were found
+    mutants: tuple[MutationScore, ...] = ()  # the mutation scores of its pairings, if it judged mutants
 
 
 def read_runs(folder: Path) -> tuple[RunRecords, ...]:
     """Reads the run in a folder or, if it holds none, the runs in the folders below it, ordered by name.
 
-    A shard without the other shards of its run is incomplete.
-
-    Raises:
-      RecordError: there is no run, or a run lacks its plan or cannot be read; names the folder or file.
+    A shard without the other shards of its run is incomplete. RecordError if there is no run, or one cannot be read.
     """
     return _require_other_shards(_read_folder(folder))
 
@@ -184,8 +159,7 @@ def _read_folder(folder: Path) -> tuple[RunRecords, ...]:
 def read_all(folders: Sequence[Path]) -> tuple[RunRecords, ...]:
     """Reads the runs in several folders, as `read_runs` does; their names then begin with the folder's.
 
-    Raises:
-      RecordError: as `read_runs`, and if two runs have one name.
+    RecordError also if two runs have one name.
     """
     if len(folders) == 1:
         return read_runs(folders[0])
@@ -237,11 +211,7 @@ def _problems_of_all_shards(runs: Sequence[RunRecords]) -> dict[str, list[str]]:
 
 
 def read_running(folder: Path, name: str = "") -> RunRecords:
-    """Reads a run that may still be going on.
-
-    Raises:
-      RecordError: it cannot be read.
-    """
+    """Reads a run that may still be going on; raises a RecordError."""
     plan, records = read_plan(folder), tuple(intern_records(read_records(folder)))
     mutants = {score.pairing: score for score in read_scores(folder)}
     reproducers = tuple(read_reproducers(folder))
@@ -249,11 +219,7 @@ def read_running(folder: Path, name: str = "") -> RunRecords:
 
 
 def end_run(run: RunRecords, failed_tests: tuple[str, ...] = ()) -> None:
-    """Marks a run as complete, with the tests other than pairings that failed.
-
-    Raises:
-      OSError: the mark cannot be written; the run stays unfinished.
-    """
+    """Marks a run as complete, with the tests other than pairings that failed; raises an OSError."""
     write_end(run.folder, End(run.plan.run, len(run.records), failed_tests))
 
 
@@ -288,11 +254,7 @@ def _unrepeated_crashes(run: RunRecords) -> Iterator[str]:
 
 
 def read_ended(folder: Path) -> RunRecords:
-    """Reads a run all of whose processes have ended, before it is marked as complete.
-
-    Raises:
-      RecordError: it cannot be read.
-    """
+    """Reads a run all of whose processes have ended, before it is marked as complete; raises a RecordError."""
     run = read_running(folder)
     return _with_problems(run, list(_unrepeated_crashes(run)))
 
@@ -300,8 +262,7 @@ def read_ended(folder: Path) -> RunRecords:
 def load_windows(runs: Sequence[RunRecords], findings: Sequence[Record]) -> Mapping[int, Evidence]:
     """Reads the evidence of findings of some runs with its windows; returns it by the identity of the record.
 
-    Raises:
-      RecordError: a run's records cannot be read again, or have changed.
+    RecordError if a run's records cannot be read again, or have changed.
     """
     found = {id(record): record.evidence for record in findings if record.evidence is not None}
     lacking = {name for name, evidence in found.items() if evidence.window is not None and not evidence.window.values}
@@ -322,16 +283,11 @@ def load_windows(runs: Sequence[RunRecords], findings: Sequence[Record]) -> Mapp
 
 @dataclass(frozen=True, slots=True)
 class OverlayRow:
-    """One record as a report shows it.
+    """One record as a report shows it."""
 
-    Attributes:
-      run: number of the run that it comes from.
-      record: as written; a placeholder for a planned cell that lacks records.
-      ending: the record's verdict; `missing` for a placeholder; the cell's gap if the cell passed and compared nothing.
-    """
-
-    run: int
-    record: Record
+    run: int  # number of the run that it comes from
+    record: Record  # as written; a placeholder for a planned cell that lacks records
+    # the record's verdict; `missing` for a placeholder; the cell's gap if the cell passed and compared nothing
     ending: Ending
 
     @property
@@ -351,39 +307,25 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Cells of a pairing on a backend that ended differently in different runs.
+    """Cells of a pairing on a backend that ended differently in different runs."""
 
-    Attributes:
-      pairing, backend: of the cells.
-      endings: by run; the one that is shown comes first.
-      cells: number of cells.
-    """
-
+    # pairing, backend: of the cells
     pairing: str
     backend: str
-    endings: tuple[tuple[str, Ending], ...]
-    cells: int
+    endings: tuple[tuple[str, Ending], ...]  # by run; the one that is shown comes first
+    cells: int  # number of cells
 
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Several runs as one, as a report shows them.
+    """Several runs as one, as a report shows them."""
 
-    Attributes:
-      runs: in the order given.
-      cells: the status of each planned cell, in the order of the last plan.
-      rows: the records behind the cells.
-      splits: cells on which runs disagree.
-      history: counts by pairing and backend, over the runs that served them.
-      contributing: numbers of the runs that served at least one cell, or were the only ones to plan it.
-    """
-
-    runs: tuple[RunRecords, ...]
-    cells: Mapping[CellKey, CellStatus]
-    rows: tuple[OverlayRow, ...]
-    splits: tuple[Split, ...]
-    history: Mapping[tuple[str, str], tuple[Past, ...]]
-    contributing: frozenset[int]
+    runs: tuple[RunRecords, ...]  # in the order given
+    cells: Mapping[CellKey, CellStatus]  # the status of each planned cell, in the order of the last plan
+    rows: tuple[OverlayRow, ...]  # the records behind the cells
+    splits: tuple[Split, ...]  # cells on which runs disagree
+    history: Mapping[tuple[str, str], tuple[Past, ...]]  # counts by pairing and backend, over the runs that served them
+    contributing: frozenset[int]  # numbers of the runs that served at least one cell, or were the only ones to plan it
 
     @property
     def pairings(self) -> Mapping[str, PairingSummary]:

@@ -20,25 +20,19 @@ class Sharpness:
     """The sharpness of a pairing's bounds, in its numeric cases on one backend and in one dtype.
 
     Errors are relative and those of rounding: a wrong formula is found without rounding, whatever these bounds admit.
-
-    Attributes:
-      pairing, backend, dtype: of the cases.
-      best, typical: the smallest error of a whole output that its bounds show, in the sharpest and in the median case.
-      coarse: the share of elements whose bound exceeds a tenth of their value.
-      cases: number of cases that compared finite values.
-      formulas: number of these in which the formula was asked without rounding.
-      reason: the parts of the bound of a case that has an error budget, in words; "" without one.
     """
 
+    # pairing, backend, dtype: of the cases
     pairing: str
     backend: str
     dtype: str
+    # best, typical: the smallest error of a whole output that its bounds show, in the sharpest and in the median case
     best: float
     typical: float
-    coarse: float
-    cases: int
-    formulas: int
-    reason: str
+    coarse: float  # the share of elements whose bound exceeds a tenth of their value
+    cases: int  # number of cases that compared finite values
+    formulas: int  # number of these in which the formula was asked without rounding
+    reason: str  # the parts of the bound of a case that has an error budget, in words; "" without one
 
     @property
     def remark(self) -> str:
@@ -93,36 +87,24 @@ def sharpness_remarks(records: Iterable[Record]) -> list[str]:
 
 @dataclass(slots=True)
 class _Asked:
-    """The range of values that the compared cases of a pairing expect.
+    """The range of values that the compared cases of a pairing expect."""
 
-    Attributes:
-      known: whether any record says it.
-      red: whether there is a finding, so that the pairing cannot be green by mistake.
-      xfailed: whether a declared xfail occurred, which then is what the pairing's cases showed.
-      defined, undefined: number of elements of which the oracle asks something, and nothing.
-      least, greatest: of all expected values that are finite.
-      longest: the greatest length of any dim; None without dims.
-      formulas: number of cases that were asked whether the formula is right.
-      unasked: number of those that could not be, by the reason.
-      approximate: number of those whose formula is right only as an approximation.
-      ulps: the largest error of such a formula, in ulps of float32.
-      narrow: the dtype below float64 in which the oracle returned an output undeclared; "" if it never did.
-      doubted: number of elements in which the oracle itself loses its digits, and number of the cases with some.
-    """
-
-    known: bool = False
-    red: bool = False
-    xfailed: bool = False
+    known: bool = False  # whether any record says it
+    red: bool = False  # whether there is a finding, so that the pairing cannot be green by mistake
+    xfailed: bool = False  # whether a declared xfail occurred, which then is what the pairing's cases showed
+    # defined, undefined: number of elements of which the oracle asks something, and nothing
     defined: int = 0
     undefined: int = 0
+    # least, greatest: of all expected values that are finite
     least: float = math.inf
     greatest: float = -math.inf
-    longest: int | None = None
-    formulas: int = 0
-    unasked: Counter[str] = field(default_factory=Counter)
-    approximate: int = 0
-    ulps: float = 0.0
-    narrow: str = ""
+    longest: int | None = None  # the greatest length of any dim; None without dims
+    formulas: int = 0  # number of cases that were asked whether the formula is right
+    unasked: Counter[str] = field(default_factory=Counter)  # number of those that could not be, by the reason
+    approximate: int = 0  # number of those whose formula is right only as an approximation
+    ulps: float = 0.0  # the largest error of such a formula, in ulps of float32
+    narrow: str = ""  # the dtype below float64 in which the oracle returned an output undeclared; "" if it never did
+    # number of elements in which the oracle itself loses its digits, and number of the cases with some
     doubted: tuple[int, int] = 0, 0
 
     def add(self, record: Record) -> None:
@@ -212,8 +194,7 @@ class Informativeness:
     def problems(self, *, elsewhere: Collection[str] = ()) -> list[str]:
         """Returns why nothing that was compared could have failed, in the whole run or in a pairing.
 
-        Args:
-          elsewhere: pairings with records that were not added, such as those of other shards; these are not judged.
+        Pairings with records `elsewhere`, such as those of other shards, are not judged.
         """
         found = [
             f"{name}: {asked.problem}"

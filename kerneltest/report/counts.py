@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from kerneltest.core.details import ISSUES, Contradicted, InternalError, NoPallasCall, Unavailable
+from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict
-from kerneltest.records.run_plan import ANY, Plan
+from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import RunRecords, absent_cells, superseded_backends
 from kerneltest.records.schema import Record
+from kerneltest.records.sharpness import Informativeness, sharpness_remarks
 from kerneltest.triage.attribution import lowering_bugs
 
 INTERNAL_ERROR_CODE = 3  # pytest's own exit code for an error in itself
@@ -238,6 +240,19 @@ def slow_remarks(run: RunRecords) -> list[str]:
         "together; --kt-budget 60 limits that"
         for total, count, (pairing, backend) in slowest[:_MOST_SLOW]
         if total > _SLOW
+    ]
+
+
+def record_remarks(records: Iterable[Record]) -> list[str]:
+    """Lists what records show of kernels and declarations, the remarks that call for action first."""
+    known = list(records)
+    return [
+        *missing_call_remarks(known),
+        *contradiction_remarks(known),
+        *lowering_remarks(known),
+        *undefined_remarks(known),
+        *Informativeness(known).remarks(),
+        *sharpness_remarks(known),
     ]
 
 

@@ -5,10 +5,9 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kerneltest.backends.registry import sort_ids
-from kerneltest.core.ids import BackendId, PairingId
+from kerneltest.core.ids import ANY, BackendId, PairingId
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, worst
-from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import Overlay, RunRecords, overlay_runs, superseded_backends
 
 

@@ -28,68 +28,42 @@ class PanelError(UnusableInputError):
 
 @dataclass(frozen=True, slots=True)
 class MatrixColumn:
-    """A column of the matrix after those of the backends.
+    """A column of the matrix after those of the backends."""
 
-    Attributes:
-      title: its head.
-      meaning: a phrase that explains its values.
-      cells: its texts by pairing and dtype; the dtype is "" for the whole pairing.
-    """
-
-    title: str
-    meaning: str
-    cells: Mapping[tuple[str, str], str]
+    title: str  # its head
+    meaning: str  # a phrase that explains its values
+    cells: Mapping[tuple[str, str], str]  # its texts by pairing and dtype; the dtype is "" for the whole pairing
 
 
 @dataclass(frozen=True, slots=True)
 class LineNote:
-    """A note beside a line of a kernel's source.
+    """A note beside a line of a kernel's source."""
 
-    Attributes:
-      pairing: the kernel's.
-      place: FILE:LINE.
-      text: the note.
-      good: whether it needs no attention.
-    """
-
-    pairing: str
-    place: str
-    text: str
-    good: bool
+    pairing: str  # the kernel's
+    place: str  # FILE:LINE
+    text: str  # the note
+    good: bool  # whether it needs no attention
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of one page.
+    """A section of one page."""
 
-    Attributes:
-      name: the view's name in the page's address, `#/NAME`.
-      title: the text of its link in the page's navigation.
-      html: a `<section>` with `id="view-NAME"` and `data-view="NAME"`; it is inserted without escaping.
-      columns: of the matrix.
-      notes: beside the sources of kernels.
-    """
-
-    name: str
-    title: str
-    html: str
-    columns: tuple[MatrixColumn, ...] = ()
-    notes: tuple[LineNote, ...] = ()
+    name: str  # the view's name in the page's address, `#/NAME`
+    title: str  # the text of its link in the page's navigation
+    html: str  # a `<section>` with `id="view-NAME"` and `data-view="NAME"`; it is inserted without escaping
+    columns: tuple[MatrixColumn, ...] = ()  # of the matrix
+    notes: tuple[LineNote, ...] = ()  # beside the sources of kernels
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A kind of section.
+    """A kind of section."""
 
-    Attributes:
-      name: the name of its sections.
-      add_arguments: adds its options to `kerneltest report`.
-      section: makes the section of a page from the parsed options and the runs that the page shows. It returns None if
-        there is nothing to show, and raises a `PanelError` if the section cannot be made.
-    """
-
-    name: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
+    name: str  # the name of its sections
+    add_arguments: Callable[[argparse.ArgumentParser], None]  # adds its options to `kerneltest report`
+    # makes the section of a page from the parsed options and the runs that the page shows. It returns None if there is
+    # nothing to show, and raises a `PanelError` if the section cannot be made
     section: "Callable[[argparse.Namespace, Overlay], Section | None]"
 
 

@@ -18,7 +18,7 @@ import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, parse_dtype
-from kerneltest.core.failures import UnusableInputError, format_exception
+from kerneltest.core.failures import RecordError, UnusableInputError, format_exception
 from kerneltest.core.ids import PairingId
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.discovery import iter_pairings
@@ -33,7 +33,6 @@ from kerneltest.plan import DEPTHS
 from kerneltest.plan.explicit import DRAWN_FAMILY, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.files import RecordError
 from kerneltest.records.record_files import load_arguments, read_plan, read_records, read_reproducers
 from kerneltest.records.schema import Record
 

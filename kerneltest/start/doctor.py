@@ -13,7 +13,7 @@ from kerneltest.backends.registry import REGISTRY, generic_id
 from kerneltest.core.failures import format_exception
 from kerneltest.core.ids import BackendId
 from kerneltest.core.targets import WHEELS, skip_tpu_discovery
-from kerneltest.report.text.tables import terminal_table
+from kerneltest.report.text.lines import terminal_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import AbstractMesh, NamedSharding
 from jax.tree_util import PyTreeDef
 
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError, Reader, ignore_attributes, is_code, reads
@@ -99,6 +100,17 @@ def _read_atom(atom: Atom, reader: Reader) -> None:
     else:
         reader.note(f"variable {reader.number(atom)}")
     reader.add_shared(atom.aval)
+
+
+# The device for which types say that a kernel was traced does not count: its operations do, where it asked for one.
+@reads(AbstractMesh)
+def _read_mesh(value: AbstractMesh, reader: Reader) -> None:
+    reader.note(f"mesh {value.update(abstract_device=None)}")
+
+
+@reads(NamedSharding)
+def _read_sharding(value: NamedSharding, reader: Reader) -> None:
+    reader.add_all("sharding", (value.mesh, value.spec, value.memory_kind))
 
 
 @reads(jax.core.Tracer)

@@ -19,9 +19,8 @@ from jax import lax
 from jax.extend.core import primitives
 
 from kerneltest.core.targets import Target
-from kerneltest.trace.inlined_jaxpr import JaxprBody, JaxprStep, is_literal, iter_steps
 from kerneltest.trace.primitives import AccessParts, Kind, access_parts, kind_of, primitive_named, primitive_of
-from kerneltest.trace.walk import scan_counts
+from kerneltest.trace.walk import JaxprBody, JaxprStep, is_literal, iter_steps, scan_counts
 
 Variable = Any  # a variable or a literal of a jaxpr, whose classes JAX keeps private
 Params = Mapping[str, Any]

@@ -87,8 +87,7 @@ def on_devices(sharded: ClosedJaxpr, devices: Sequence[Any]) -> tuple[ClosedJaxp
 def localize(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Replaces every `jax.shard_map` of a jaxpr by what each device of its mesh does.
 
-    Raises:
-      NotLocalError: devices communicate inside a Pallas call, or in a way that is not supported.
+    NotLocalError if devices communicate inside a Pallas call, or in a way that is not supported.
     """
 
     def rule(equation: Equation) -> Sequence[Equation] | None:

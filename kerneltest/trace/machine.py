@@ -10,18 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
 
-from kerneltest.core.dtypes import Array, is_promotable
-from kerneltest.trace.jax_compat.jaxprs import (
-    AbstractValue,
-    Atom,
-    ClosedJaxpr,
-    DType,
-    Equation,
-    Jaxpr,
-    Var,
-    data_of,
-    is_key,
-)
+from kerneltest.core.dtypes import Array, DType, is_promotable
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Atom, ClosedJaxpr, Equation, Jaxpr, Var, data_of, is_key
 from kerneltest.trace.jax_compat.source_lines import call_back
 from kerneltest.trace.primitives import PRIMITIVES, Kind, called_jaxpr
 from kerneltest.trace.rewrite import Fill
@@ -264,16 +254,6 @@ def _call(machine: Machine, equation: Equation) -> EquationFunction:
     return machine.compile(inner)
 
 
-def _program_id(machine: Machine, equation: Equation) -> EquationFunction:
-    axis = equation.params["axis"]
-    return lambda operands: (machine.program[axis],)
-
-
-def _num_programs(machine: Machine, equation: Equation) -> EquationFunction:
-    axis = equation.params["axis"]
-    return lambda operands: (np.array([machine.grid[axis]], np.int32),)
-
-
 def _cond(machine: Machine, equation: Equation) -> EquationFunction:
     branches = [machine.compile(branch) for branch in equation.params["branches"]]
     decisions = machine.rules.decisions
@@ -373,8 +353,8 @@ def call_python(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 _CONTROL: Mapping[str, Rule] = {
-    "program_id": _program_id,
-    "num_programs": _num_programs,
+    "program_id": lambda machine, e: lambda _: (machine.program[e.params["axis"]],),
+    "num_programs": lambda machine, e: lambda _: (np.array([machine.grid[e.params["axis"]]], np.int32),),
     "cond": _cond,
     "while": _while,
     "scan": _scan,

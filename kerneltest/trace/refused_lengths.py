@@ -16,11 +16,8 @@ from kerneltest.trace.jax_compat.source_lines import user_line
 def length_declarations(error: BaseException, lengths: Mapping[str, int]) -> list[str]:
     """Returns declarations of dims that a kernel would not refuse, such as `dims=dict(n=kt.dim(multiple_of=128))`.
 
-    They follow from the assertion that failed, or from the conditions under which the kernel raised.
-
-    Args:
-      error: the exception, with its traceback.
-      lengths: of the dims in the call that was refused.
+    They follow from the assertion that failed, or from the conditions under which the kernel raised. The lengths are
+    those of the dims in the call that was refused.
     """
     place = Place.parse(user_line(error).strip(" ()"))
     for frame, line in traceback.walk_tb(error.__traceback__):
@@ -98,24 +95,19 @@ def _is_length(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+# Expressions that look a value up. A remainder is no length, though it may equal one.
+_SIMPLE = (
+    ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.UnaryOp, ast.Tuple, ast.List, ast.Set, ast.expr_context,
+    ast.unaryop,
+)  # fmt: skip
+
+
 def _value(node: ast.expr, frame: FrameType) -> Any:
     """Returns the value of a simple expression in a frame; None if it has none, or is not simple."""
+    lengths = [part for part in ast.walk(node) if isinstance(part, ast.Call) and ast.unparse(part.func) == "len"]
+    if not all(isinstance(part, _SIMPLE) or part in lengths for part in ast.walk(node)):
+        return None
     try:
-        match node:
-            case ast.Constant(value=value):
-                return value
-            case ast.Name(id=name):
-                return frame.f_locals.get(name, frame.f_globals.get(name))
-            case ast.Attribute(value=value, attr=attribute):
-                return getattr(_value(value, frame), attribute)
-            case ast.Subscript(value=value, slice=index):
-                return _value(value, frame)[_value(index, frame)]
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -_value(operand, frame)
-            case ast.Call(func=ast.Name(id="len"), args=[value]):
-                return len(_value(value, frame))
-            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
-                return tuple(_value(part, frame) for part in parts)
+        return eval(compile(ast.Expression(node), "<condition>", "eval"), frame.f_globals, frame.f_locals)
     except Exception:  # whatever a class of the user's does
         return None
-    return None

@@ -10,12 +10,11 @@ import ml_dtypes
 import numpy as np
 from jax.experimental import pallas as pl
 
-from kerneltest.core.dtypes import is_float
+from kerneltest.core.dtypes import DType, is_float
 from kerneltest.trace.jax_compat.jaxprs import (
     Atom,
     BlockMapping,
     ClosedJaxpr,
-    DType,
     Equation,
     JaxArray,
     Jaxpr,

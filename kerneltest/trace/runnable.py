@@ -10,8 +10,9 @@ import numpy as np
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import jaxpr_as_fun
 
+from kerneltest.core.dtypes import DType
 from kerneltest.trace.jax_compat import patches
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Params, dialect_of, parameter_names
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Params, dialect_of, parameter_names
 from kerneltest.trace.jax_environment import fast_compile_options
 from kerneltest.trace.primitives import Kind, primitive_named
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr, rewrite_params

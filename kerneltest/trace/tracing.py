@@ -24,11 +24,6 @@ from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
 from kerneltest.trace.jax_compat.jaxprs import (
     ClosedJaxpr,
     Equation,
-    Jaxpr,
-    Literal,
-    consts_of,
-    open_jaxpr,
-    parameter_jaxprs,
 )
 from kerneltest.trace.jax_compat.patches import keep_jax_frames, widen_float_names
 from kerneltest.trace.jax_compat.source_lines import package_line, user_line
@@ -52,6 +47,7 @@ from kerneltest.trace.walk import (
     has_narrow_products,
     is_exact,
     iter_calls,
+    iter_constants,
     iter_equations,
     reads_bits_of_floats,
     rounds_explicitly,
@@ -258,13 +254,12 @@ def trace_kernel(
     def traced_for(each: str) -> Traced:
         with simulate_platform(each, kernel):
             traced = trace_function(function, inputs, purpose, each)
-        by_platform = is_platform_dependent(traced.jaxpr)
-        if not (by_platform or queries_platform(kernel)):
-            return traced
-        whole = traced.jaxpr if traced.sharded is None else traced.sharded
-        resolved = resolve_platform(whole, each) if by_platform else whole
-        # Calling the function again could choose another implementation.
-        return replace(analyze(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
+        if is_platform_dependent(traced.jaxpr):
+            resolved = resolve_platform(traced.jaxpr if traced.sharded is None else traced.sharded, each)
+            return replace(analyze(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
+        if queries_platform(kernel):  # calling the function again could choose another implementation
+            return replace(traced, function=jaxpr_as_fun(traced.jaxpr), by_platform=True)
+        return traced
 
     try:
         traced = traced_for(platform)
@@ -286,14 +281,10 @@ def trace_kernel(
 def trace_function(
     function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], purpose: str, platform: str = ""
 ) -> Traced:
-    """Traces a function of arrays that returns a list of arrays.
+    """Traces a function of arrays that returns a list of arrays, for a purpose in words such as `for m=1,n=3`.
 
-    Args:
-      purpose: for messages, such as `for m=1,n=3`.
-      platform: whose abstract device the function finds; "" for the one that it asks for, if any.
-
-    Raises:
-      Failure: the function raised; the detail names the user's line. `unavailable` if it needs more devices.
+    It finds the abstract device of the platform; of "", the one that it asks for, if any. The Failure names the user's
+    line that raised. It is `unavailable` if the function needs more devices.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
     devices, closed = [platform], None
@@ -439,7 +430,7 @@ def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platfo
     jaxpr = own.jaxpr.jaxpr
     draws = any(primitive_of(equation).kind is Kind.RANDOM for equation, _ in iter_equations(jaxpr))
     other = draws or rounds_explicitly(jaxpr) or reads_bits_of_floats(jaxpr)
-    if other or not any(map(_may_be_rounded, _constants(own.jaxpr))):
+    if other or not any(map(_may_be_rounded, iter_constants(own.jaxpr))):
         return None
     dtypes = tuple((path, "float64" if is_promotable(parse_dtype(d)) else d) for path, d in signature.dtypes)
     with suppress(Failure), widen_float_names(), jax.enable_x64(True), _traced_in_float64(True):
@@ -453,18 +444,6 @@ def _operations(traced: Traced) -> Iterator[str]:
     """Yields the names of its operations but for calls and casts, which come and go with dtypes."""
     found = (primitive_of(equation) for equation, _ in iter_equations(traced.jaxpr.jaxpr))
     return (primitive.name for primitive in found if primitive.kind not in (Kind.CALL, Kind.CAST))
-
-
-def _constants(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[Any]:
-    """Yields the constants of a jaxpr, at any depth."""
-    outer = jax.core.Tracer  # what a nested jaxpr takes from the one around it
-    yield from (const for const in consts_of(jaxpr) if not isinstance(const, outer))
-    opened = open_jaxpr(jaxpr)
-    atoms = [*opened.outvars, *(operand for equation in opened.eqns for operand in equation.invars)]
-    yield from (atom.val for atom in atoms if isinstance(atom, Literal))
-    for equation in opened.eqns:
-        for inner in parameter_jaxprs(equation):
-            yield from _constants(inner)
 
 
 def _may_be_rounded(constant: Any) -> bool:  # from what its author wrote

@@ -9,8 +9,9 @@ from itertools import starmap
 from pathlib import Path
 
 from kerneltest.core.failures import UnusableInputError
+from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import GroupName, Verdict
-from kerneltest.records.run_plan import ANY, CellKey, plan_differences
+from kerneltest.records.run_plan import CellKey, plan_differences
 from kerneltest.records.runs import Overlay, RunRecords, overlay_runs
 from kerneltest.records.schema import Record
 from kerneltest.triage.suspects import Suspect, suspects_in_overlay

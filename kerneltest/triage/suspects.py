@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kerneltest.core.details import SLIGHT, Mismatch
-from kerneltest.core.details.base import without_numbers
+from kerneltest.core.details import SLIGHT, Mismatch, without_numbers
 from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
 from kerneltest.records.evidence import EVERY_ELEMENT

@@ -15,7 +15,7 @@ from kerneltest.plan.cases import value_cases
 from kerneltest.records.schema import Record
 from kerneltest.trace.jax_compat import interpreter_threads, mosaic_gpu_interpreter, tpu_interpreter
 from kerneltest.trace.jax_compat.patches import keep_jax_frames
-from kerneltest.trace.jax_compat.tpu_memory import TrackedSharedMemory
+from kerneltest.trace.jax_compat.tpu_interpreter import TrackedSharedMemory
 from tests.pipeline_bugs import BLOCK, SHAPE, TWINS
 from tests.sample import whole
 

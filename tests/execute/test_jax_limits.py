@@ -20,7 +20,7 @@ from kerneltest.core.details import Stated
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace import partial_arrays
-from kerneltest.trace.batched_interpreter import pallas_call
+from kerneltest.trace.batched_interpreter import call_rules
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
 from tests.sample import double, elementwise
@@ -195,7 +195,7 @@ def test_what_a_rule_cannot_evaluate_jax_does(error: Exception, monkeypatch: pyt
         raise error
 
     monkeypatch.setattr(partial_arrays, "_in_numpy", lambda equation: fails)
-    monkeypatch.setattr(pallas_call, "_written_references", fails)
+    monkeypatch.setattr(call_rules, "_written_references", fails)
     doubled = _checked(lambda x: double(x + 0), "interpret")
     assert {record.verdict for record in doubled.records} == {"pass"}
     traced = _checked(lambda x: double(x + 0), "simulate:sm_90")

@@ -85,6 +85,17 @@ def test_what_other_hooks_raise_or_return_passes(hooks: dict[str, Any]) -> None:
     for name in ("pytest_right", "pytest_after"):
         with pytest.raises(ValueError, match="theirs"):
             wrap(hooks[name], refuse)
+        with pytest.raises(RuntimeError) as raised:  # as Python makes of it, and pluggy takes apart
+            wrap(hooks[name], lambda: next(iter(())))
+        assert type(raised.value.__cause__) is StopIteration
+
+
+def test_a_test_that_raises_stop_iteration_fails_alone(tmp_path: Path) -> None:
+    text = "def test_stops(): raise StopIteration\ndef test_green(): pass"
+    (tmp_path / "test_stops.py").write_text(text, encoding="utf-8")
+    run = forked.run(tmp_path, "pytest", *PLUGINS, "-p", "no:cacheprovider")
+    assert "1 failed, 1 passed" in run.stdout, run.stdout
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED
 
 
 # A plugin that has a function of kerneltest raise, which is called before or after the session.
@@ -103,7 +114,7 @@ setattr(owner, {names!r}.rpartition(".")[2], namespace["raises"])
 INTERNAL, FULL = "LookupError('injected')", "OSError(28, 'No space left on device')"
 OUTSIDE = [
     ("kerneltest.execute.settings", "register_setting"),  # by an extension that registers
-    ("kerneltest.pytest_plugin.options", "known_settings"),
+    ("kerneltest.pytest_plugin.pytest_run", "known_settings"),
     ("kerneltest.pytest_plugin.dispatch", "Dispatcher.close"),
 ]
 

@@ -46,7 +46,7 @@ PLANNING = "planning"
 PHASES = {
     PLANNING: "kerneltest.execute.planning.absence",
     "saving the inputs": "kerneltest.pytest_plugin.worker.save_reproduction",
-    "searching for the smallest case": "kerneltest.pytest_plugin.suspect_tracker.find_suspects",
+    "searching for the smallest case": "kerneltest.pytest_plugin.worker.find_suspects",
     "writing the page": "kerneltest.report.html.render_page.write_html",
     "writing the summary": "kerneltest.report.text.terminal_summary.summary_lines",
 }

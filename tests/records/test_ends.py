@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kerneltest import cli
-from kerneltest.records.files import SCHEMA, RecordError
+from kerneltest.core.failures import RecordError
+from kerneltest.records.files import SCHEMA
 from kerneltest.records.journal import Activity, Journal, Phase, read_orphaned, write_orphaned
 from kerneltest.records.record_files import RecordWriter, write_end
 from kerneltest.records.run_plan import End, digest_ids

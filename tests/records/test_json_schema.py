@@ -25,6 +25,8 @@ VALIDATOR = Draft202012Validator(json.loads(PATH.read_text(encoding="utf-8")))
 def test_the_file_is_current() -> None:
     assert json.loads(PATH.read_text(encoding="utf-8")) == records_schema(), "run python -m tools.records_schema"
     Draft202012Validator.check_schema(records_schema())
+    fields = records_schema()["$defs"]["Record"]["properties"]
+    assert [name for name, field in fields.items() if not field.get("description")] == []
 
 
 def _lines(folder: Path) -> Iterator[tuple[str, Any]]:

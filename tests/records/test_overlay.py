@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
+from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.run_plan import ANY, NotApplicable, Plan
+from kerneltest.records.run_plan import NotApplicable, Plan
 from kerneltest.records.runs import overlay_runs, read_all, read_runs
 from kerneltest.records.schema import Record
 from kerneltest.report.html.render_page import render

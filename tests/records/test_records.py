@@ -15,6 +15,8 @@ import pytest
 
 from kerneltest.core.details import ErrorCause, InternalError, Mismatch, MismatchCause
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import RecordError
+from kerneltest.core.ids import ANY
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.evidence import (
@@ -28,7 +30,7 @@ from kerneltest.records.evidence import (
     SpecialValue,
     Window,
 )
-from kerneltest.records.files import SCHEMA, RecordError
+from kerneltest.records.files import SCHEMA
 from kerneltest.records.record_files import (
     RecordWriter,
     dumps,
@@ -40,7 +42,6 @@ from kerneltest.records.record_files import (
     write_plan,
 )
 from kerneltest.records.run_plan import (
-    ANY,
     CellKey,
     FunctionSource,
     NotApplicable,

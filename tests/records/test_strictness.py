@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from kerneltest.cli import main
+from kerneltest.core.failures import RecordError
 from kerneltest.core.files import open_inside
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.files import RecordError, dumps
+from kerneltest.records.files import dumps
 from kerneltest.records.record_files import (
     RecordWriter,
     load_arguments,

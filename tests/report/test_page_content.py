@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.record_files import RecordWriter
-from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import ExpectedValues, FaultLocation, FormulaAnswer, Reproducer
 from kerneltest.report.html.render_page import write_html

@@ -11,15 +11,16 @@ from xml.etree import ElementTree
 import pytest
 
 from kerneltest.cli import main
+from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.run_plan import ANY, NotApplicable
+from kerneltest.records.run_plan import NotApplicable
 from kerneltest.records.runs import read_runs
 from kerneltest.records.schema import Record
 from kerneltest.report.counts import count_cells
 from kerneltest.report.matrix import by_tier
+from kerneltest.report.text.lines import field_signs, field_words
 from kerneltest.report.text.suspect_text import headline, name_with_location
-from kerneltest.report.text.tables import field_signs, field_words
 from kerneltest.report.text.terminal_summary import summary_lines
 from kerneltest.triage.suspects import suspects_in_run
 from tests.written import HOSTILE, PAIRING, PASS, case, write_run

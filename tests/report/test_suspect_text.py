@@ -5,8 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from kerneltest.core.details import Mismatch, Stated
-from kerneltest.core.details.wrong_values import ErrorCause, MismatchCause
+from kerneltest.core.details import ErrorCause, Mismatch, MismatchCause, Stated
 from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.records.evidence import BudgetPart, Evidence, format_pair
 from kerneltest.records.run_plan import PairingSummary, source_of

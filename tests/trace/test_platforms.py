@@ -11,8 +11,11 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
+from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
+from kerneltest.execute.cache import Cache
 from kerneltest.plan.signatures import signatures
+from kerneltest.trace.jaxpr_digest import jaxpr_fingerprint
 from kerneltest.trace.tracing import trace
 
 
@@ -44,6 +47,13 @@ def only_on_tpus(x: jax.Array) -> jax.Array:
     return TPU(x) if jax.default_backend() == "tpu" else x * 2
 
 
+def on_each_core(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * 2
+
+    return pl.pallas_call(body, out_shape=x, grid=(jax.devices()[0].core_count,))(x)
+
+
 PLATFORMS = (("tpu-v4", "mosaic_tpu"), ("cuda", "triton"), ("", "triton"), ("tpu-v6e", "mosaic_tpu"))
 
 
@@ -68,9 +78,22 @@ def test_a_platform_without_a_form_is_said() -> None:
     assert caught.value.verdict == "unimplemented"
 
 
-def test_what_asks_for_no_platform_has_one_form() -> None:
+def test_what_asks_for_no_platform_has_one_form_and_fingerprint() -> None:
     pairing = _pairing(GPU)
-    assert not trace(pairing, signatures(pairing, "quick")[0], "tpu-v5e").by_platform
+    traces = [trace(pairing, signatures(pairing, "quick")[0], platform) for platform, _ in PLATFORMS]
+    assert not any(traced.by_platform for traced in traces)
+    assert len({jaxpr_fingerprint(traced.jaxpr).text for traced in traces}) == 1
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_a_grid_by_the_devices_cores_is_that_of_each_backend_in_any_order(order: tuple[int, ...]) -> None:
+    pairing, backends, traces = _pairing(on_each_core), resolve(BY_CORES), Cache().traces
+    (signature,) = signatures(pairing, "quick")
+    made = {i: traces.of(pairing, signature, backends[i]) for i in order}
+    assert [made[i].calls[0].grid for i in range(3)] == [(2,), (132,), (304,)]
+
+
+BY_CORES = ("interpret", "lower:sm_90", "lower:gfx942")
 
 
 def test_jax_says_the_truth_again_afterwards() -> None:

@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from kerneltest.core.details import Access, Detail, MemoryFault, Mismatch, Nondeterministic, Race, Visit
-from kerneltest.core.details.wrong_values import ErrorCause, MismatchCause
+from kerneltest.core.details import (
+    Access,
+    Detail,
+    ErrorCause,
+    MemoryFault,
+    Mismatch,
+    MismatchCause,
+    Nondeterministic,
+    Race,
+    Visit,
+)
 from kerneltest.records.evidence import Evidence, Pattern, PatternKind
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.report.text.suspect_text import describe_suspect

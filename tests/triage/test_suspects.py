@@ -5,8 +5,17 @@ from typing import Any
 
 import pytest
 
-from kerneltest.core.details import Access, Detail, MemoryFault, Mismatch, NotBuilt, Stage, Unavailable, Visit
-from kerneltest.core.details.base import without_numbers
+from kerneltest.core.details import (
+    Access,
+    Detail,
+    MemoryFault,
+    Mismatch,
+    NotBuilt,
+    Stage,
+    Unavailable,
+    Visit,
+    without_numbers,
+)
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Evidence, SpecialInput, SpecialValue
 from kerneltest.records.schema import FaultLocation, Record, Reproducer

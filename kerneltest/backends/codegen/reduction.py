@@ -12,12 +12,11 @@ from kerneltest.backends.codegen.tiers import lower_call
 from kerneltest.core.details import Detail, NotBuilt, ResourceExceeded
 from kerneltest.core.failures import Failure, exception_text, format_exception
 from kerneltest.core.targets import Target
-from kerneltest.trace.inlined_jaxpr import JaxprBody, JaxprStep, inline_jaxpr, is_literal, iter_steps
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
 from kerneltest.trace.jaxpr_source import NoSourceError, Variable, lowering_script
 from kerneltest.trace.tracing import Call, Traced
-from kerneltest.trace.walk import primitive_name
+from kerneltest.trace.walk import JaxprBody, JaxprStep, inline_jaxpr, is_literal, iter_steps, primitive_name
 
 
 @dataclass(frozen=True, slots=True)

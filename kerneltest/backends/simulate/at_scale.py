@@ -23,10 +23,9 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.production_sizes import sample_positions
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.cost_model import estimate_call_work
-from kerneltest.trace.partial_arrays import PartialArray, PartialKernel
+from kerneltest.trace.partial_arrays import PartialArray, PartialKernel, VirtualArray, axis_indices
 from kerneltest.trace.runnable import CallArray, call_arrays
 from kerneltest.trace.tracing import Call, Traced, kernel_device, trace
-from kerneltest.trace.virtual_arrays import VirtualArray, axis_indices
 
 _MOST_PROGRAMS, _LEAST_PROGRAMS = 96, 4
 _MOST_COMPUTED = 2**26  # elements, in all programs that run

@@ -21,7 +21,7 @@ from kerneltest.core.source_location import SourceError, relative_path
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.audit.call_graph import Program, QualifiedName
 from kerneltest.pytest_plugin.pytest_run import RUN
-from kerneltest.report.text.tables import terminal_table
+from kerneltest.report.text.lines import terminal_table
 from kerneltest.start.command_progress import CommandProgress
 
 

@@ -173,7 +173,7 @@ class WatchSession:
             webbrowser.open(page.resolve().as_uri())
 
     def _show_suspect(self) -> None:
-        from kerneltest.records.files import RecordError
+        from kerneltest.core.failures import RecordError
         from kerneltest.records.runs import read_runs
         from kerneltest.report.text.suspect_text import describe_suspect
         from kerneltest.triage.suspects import suspects_in_run

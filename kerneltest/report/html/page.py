@@ -9,18 +9,15 @@ from typing import NamedTuple
 from kerneltest.core.verdicts import Ending
 from kerneltest.records.runs import Overlay, OverlayRow, Past, RunRecords
 from kerneltest.records.schema import Record
-from kerneltest.records.sharpness import Informativeness, measure_sharpness, sharpness_remarks
+from kerneltest.records.sharpness import measure_sharpness
 from kerneltest.report.counts import (
     budget_remarks,
     clock_warning,
-    contradiction_remarks,
     gaps,
-    lowering_remarks,
-    missing_call_remarks,
+    record_remarks,
     reuse_remarks,
     skip_remarks,
     slow_remarks,
-    undefined_remarks,
 )
 from kerneltest.report.html.finding_data import MOST_SUSPECTS, ShownSuspects
 from kerneltest.report.matrix import Matrix, by_backend, count_endings
@@ -179,19 +176,13 @@ class Page:
     @property
     def notes(self) -> list[str]:
         """Remarks on run times, reused verdicts, undefined elements and suspected lowering bugs."""
-        records = [row.record for row in self.merged.rows]
         of_runs = (
             (run, (*skip_remarks(run), *budget_remarks(run), *reuse_remarks(run), *slow_remarks(run)))
             for run in self.merged.runs
         )
         return [
             *(f"{self._prefix(run)}{line}" for run, lines in of_runs for line in lines),
-            *undefined_remarks(records),
-            *Informativeness(records).remarks(),
-            *sharpness_remarks(records),
-            *missing_call_remarks(records),
-            *contradiction_remarks(records),
-            *lowering_remarks(records),
+            *record_remarks(row.record for row in self.merged.rows),
         ]
 
     @property

@@ -16,9 +16,9 @@ from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
 from kerneltest.core.dtypes import is_float, is_integer, parse_dtype
+from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, OF_COUNTS, FillExtent, SpecialValue
-from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import Overlay, OverlayRow
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import measure_sharpness

@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kerneltest.core.ids import ANY
 from kerneltest.core.media import for_terminal
-from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import RunRecords
-from kerneltest.report.text.lines import for_markdown, truncate
+from kerneltest.report.text.lines import for_markdown, markdown_table, truncate
 from kerneltest.report.text.markdown_summary import suspect_points
 from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_function
-from kerneltest.report.text.tables import markdown_table
 from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, Change, RunComparison, SuspectFate
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more

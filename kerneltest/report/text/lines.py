@@ -1,12 +1,17 @@
-"""Lines of reports as data, and the escaping of text for Markdown."""
+"""Lines of reports as data, tables, and the escaping of text for Markdown."""
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tabulate import tabulate
+
 from kerneltest.core.media import for_terminal
+from kerneltest.core.verdicts import Ending, Verdict
+from kerneltest.report.matrix import Field, Matrix
 
 MAX_TEXT = 300  # characters of one text on a Markdown page, since the page of a CI job may have 1 MiB in all
 _INDENT = 3  # columns before the lines of a suspect
@@ -61,3 +66,68 @@ def truncate(text: str, most: int) -> str:
 def for_markdown(text: str) -> str:
     """Returns text as one line of at most `MAX_TEXT` characters, with all Markdown syntax escaped."""
     return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@:$^-])", r"\\\1", truncate(for_terminal(text), MAX_TEXT))
+
+
+# Tables, and the fields of the matrix as words or signs.
+
+
+def terminal_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Formats a table with columns as wide as their content; returns its lines, the headings first."""
+    shown = [[for_terminal(text) for text in row] for row in (headings, *rows)]
+    return [line.rstrip() for line in tabulate(shown, tablefmt="plain", disable_numparse=True).splitlines()]
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Formats a Markdown table; all texts are escaped."""
+    shown = [[for_markdown(text) for text in row] for row in rows]
+    return str(tabulate(shown, [for_markdown(text) for text in headings], tablefmt="pipe", disable_numparse=True))
+
+
+def field_words(field: Field) -> str:
+    """Formats a field as words: `54 pass, 54 compile_error (gfx942 sm_90)`; "" if nothing was planned."""
+    words = []
+    for ending, count in field.counts.items():
+        targets = [target for target in field.targets[ending] if target and ending is not Verdict.PASS]
+        on = f" ({' '.join(targets)})" if targets else ""
+        words.append(f"{ending}{on}" if ending is Verdict.UNAVAILABLE else f"{count} {ending}{on}")
+    return ", ".join(words)
+
+
+def field_signs(field: Field) -> str:
+    """Formats a field as signs: `✓54 ✗54`; "" if nothing was planned."""
+    signs: Counter[str] = Counter()
+    for ending, count in field.counts.items():
+        signs[_sign(ending)] += count
+    absent = Verdict.UNAVAILABLE.letter
+    return " ".join(sign if sign == absent else f"{sign}{count}" for sign, count in signs.items())
+
+
+def signs_legend(fields: Iterable[Field]) -> str:
+    """Formats what the signs of some fields mean: `✓ pass  ✗ finding; numbers: cases`."""
+    found = {_sign(ending): ending for field in fields for ending in field.counts}
+    words = {sign: "finding" if sign == "✗" else ending.replace("_", " ") for sign, ending in found.items()}
+    return "  ".join(f"{sign} {word}" for sign, word in words.items()) + "; numbers: cases"
+
+
+def _sign(ending: Ending) -> str:
+    return "✗" if ending.is_finding and isinstance(ending, Verdict) else ending.letter
+
+
+def matrix_table(matrix: Matrix, width: int | None) -> Iterator[Line]:
+    """Yields the lines of a matrix in words; in signs, if words are wider than the width (None: any)."""
+    if not matrix.rows:
+        return
+    headings = ["", *(column.title for column in matrix.columns)]
+    words, signs = (
+        terminal_table(headings, [[row.pairing, *map(shown, row.fields)] for row in matrix.rows])
+        for shown in (field_words, field_signs)
+    )
+    narrow = width is not None and max(map(len, words)) > width
+    heading, *texts = signs if narrow else words
+    yield Line(LineKind.PLAIN, heading)
+    for row, text in zip(matrix.rows, texts, strict=True):
+        endings = {ending for field in row.fields for ending in field.counts}
+        green = LineKind.GOOD if Verdict.PASS in endings else LineKind.NOTE
+        yield Line(green if all(ending.is_green for ending in endings) else LineKind.WRONG, text)
+    if narrow:
+        yield Line(LineKind.PLAIN, signs_legend(field for row in matrix.rows for field in row.fields))

@@ -15,9 +15,8 @@ from kerneltest.report.counts import Counts
 from kerneltest.report.matrix import by_tier
 from kerneltest.report.panels import render
 from kerneltest.report.rerun_commands import pytest_command
-from kerneltest.report.text.lines import for_markdown
+from kerneltest.report.text.lines import field_words, for_markdown, markdown_table
 from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_function
-from kerneltest.report.text.tables import field_words, markdown_table
 from kerneltest.report.text.terminal_summary import mutant_lines, remarks
 from kerneltest.triage.suspects import Suspect
 

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kerneltest.core.details import ErrorCause, Mismatch
-from kerneltest.core.details.base import first_line
+from kerneltest.core.details import ErrorCause, Mismatch, first_line
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import escape_surrogates
-from kerneltest.core.ids import ItemId, PairingId, Place
+from kerneltest.core.ids import ANY, ItemId, PairingId, Place
 from kerneltest.core.media import for_terminal
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Evidence, format_budget, format_pair, instability_note
-from kerneltest.records.run_plan import ANY, FunctionSource, PairingSummary, innermost_function
+from kerneltest.records.run_plan import FunctionSource, PairingSummary, innermost_function
 from kerneltest.records.schema import Record
 from kerneltest.report.rerun_commands import repro_command
 from kerneltest.report.text.lines import Line, LineKind, as_lines, truncate
@@ -173,13 +172,7 @@ def format_suspects(
 
 
 def name_function(pairing: str, declared: PairingSummary | None, *, of_oracle: bool = False) -> str:
-    """Returns `softmax (softmax.py:9), pairing test_softmax.py::softmax_oracle`; the pairing if there is no source.
-
-    Args:
-      pairing: its name.
-      declared: the pairing as the run's plan has it, or None.
-      of_oracle: name the oracle instead of the kernel.
-    """
+    """Returns `softmax (softmax.py:9), pairing test_softmax.py::softmax_oracle`; the pairing if there is no source."""
     source = None if declared is None else declared.oracle if of_oracle else declared.kernel
     definition = _definition(source)
     if definition is None:

@@ -11,29 +11,24 @@ from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import MutationScore, Record
-from kerneltest.records.sharpness import Informativeness, sharpness_remarks
 from kerneltest.report.counts import (
     Counts,
     budget_remarks,
     clock_warning,
-    contradiction_remarks,
     count_cells,
     empty_shard_remarks,
     gaps,
     inapplicable_backends,
     internal_error_remarks,
-    lowering_remarks,
-    missing_call_remarks,
+    record_remarks,
     reuse_remarks,
     skip_remarks,
     slow_remarks,
-    undefined_remarks,
     unserved_remarks,
 )
 from kerneltest.report.matrix import Matrix, by_tier
-from kerneltest.report.text.lines import Line, LineKind, as_lines
+from kerneltest.report.text.lines import Line, LineKind, as_lines, matrix_table
 from kerneltest.report.text.suspect_text import format_suspects
-from kerneltest.report.text.tables import field_signs, field_words, signs_legend, terminal_table
 from kerneltest.triage.suspects import Suspect
 
 _MOST = 20  # gaps, and cells of one kind; the page shows more
@@ -72,14 +67,14 @@ def summary_lines(
     yield from as_lines(LineKind.PLAIN, mutant_lines(run.mutants, with_survivors=verbose >= 0))
     counts = count_cells([run], len(suspects))
     if verbose > 0:
-        yield from _format_matrix(by_tier([run]), width)
+        yield from matrix_table(by_tier([run]), width)
         lines = remarks(run, stopped=stopped)
     elif verbose < 0:
         reused = as_lines(LineKind.PLAIN, reuse_remarks(run))  # even here, since what was green was not run
         lines = chain(_gap_lines(run, stopped=stopped), reused, [Line(LineKind.PLAIN, f"kerneltest: {counts}")])
     else:
         if not (stopped or run.reconciled.green):
-            yield from _format_matrix(_noteworthy(by_tier([run])), width)
+            yield from matrix_table(_noteworthy(by_tier([run])), width)
         lines = _brief_lines(run, counts, width, stopped=stopped)
     yield from (part for line in lines for part in line.wrapped(width))
 
@@ -87,7 +82,7 @@ def summary_lines(
 def matrix_lines(run: RunRecords) -> Iterator[Line]:
     """Yields the lines of a run's mutation scores, matrix and remarks."""
     yield from as_lines(LineKind.PLAIN, mutant_lines(run.mutants))
-    yield from _format_matrix(by_tier([run]), None)
+    yield from matrix_table(by_tier([run]), None)
     yield from remarks(run)
 
 
@@ -117,7 +112,7 @@ def _brief_lines(run: RunRecords, counts: Counts, width: int | None, *, stopped:
         *skip_remarks(run),
         *_environment_notes(run.plan),
         *empty_shard_remarks(run.plan),
-        *_record_notes(run.records),
+        *record_remarks(run.records),
         *budget_remarks(run),
         *unserved_remarks(run),
         *reuse_remarks(run),
@@ -181,18 +176,6 @@ def _environment_notes(plan: Plan) -> Iterator[str]:
     yield from filter(None, [clock_warning(plan)])
 
 
-def _record_notes(records: Sequence[Record]) -> Iterator[str]:
-    # What records show of kernels and declarations, the remarks that call for action first.
-    return chain(
-        missing_call_remarks(records),
-        contradiction_remarks(records),
-        lowering_remarks(records),
-        undefined_remarks(records),
-        Informativeness(records).remarks(),
-        sharpness_remarks(records),
-    )
-
-
 def remarks(run: RunRecords, *, stopped: bool = False) -> Iterator[Line]:
     """Yields remarks on what the matrix of a run does not show; `stopped` is as for `summary_lines`."""
     plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
@@ -218,7 +201,7 @@ def remarks(run: RunRecords, *, stopped: bool = False) -> Iterator[Line]:
     yield from as_lines(LineKind.WRONG, [] if stopped else _idle_cells(run)[:_MOST])
     yield from as_lines(LineKind.NOTE, [*skip_remarks(run), *budget_remarks(run)])
     yield from as_lines(LineKind.PLAIN, [*reuse_remarks(run), *slow_remarks(run)])
-    yield from as_lines(LineKind.NOTE, _record_notes(run.records))
+    yield from as_lines(LineKind.NOTE, record_remarks(run.records))
 
 
 def _noteworthy(matrix: Matrix) -> Matrix:
@@ -233,22 +216,3 @@ def _noteworthy(matrix: Matrix) -> Matrix:
         tuple(matrix.columns[number] for number in kept),
         tuple(replace(row, fields=tuple(row.fields[number] for number in kept)) for row in rows),
     )
-
-
-def _format_matrix(matrix: Matrix, width: int | None) -> Iterator[Line]:
-    if not matrix.rows:
-        return
-    headings = ["", *(column.title for column in matrix.columns)]
-    words, signs = (
-        terminal_table(headings, [[row.pairing, *map(shown, row.fields)] for row in matrix.rows])
-        for shown in (field_words, field_signs)
-    )
-    narrow = width is not None and max(map(len, words)) > width
-    heading, *texts = signs if narrow else words
-    yield Line(LineKind.PLAIN, heading)
-    for row, text in zip(matrix.rows, texts, strict=True):
-        endings = {ending for field in row.fields for ending in field.counts}
-        green = LineKind.GOOD if Verdict.PASS in endings else LineKind.NOTE
-        yield Line(green if all(ending.is_green for ending in endings) else LineKind.WRONG, text)
-    if narrow:
-        yield Line(LineKind.PLAIN, signs_legend(field for row in matrix.rows for field in row.fields))

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.core.dtypes import Array, DType, is_float, is_integer
 from kerneltest.numerics.device_operations import UPDATES, convert, multiply_matrices, position, reduce
-from kerneltest.trace.jax_compat.jaxprs import DType, Equation
+from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import ArrayFunction, EquationFunction, Machine, Rule, UnknownError, by_row, is_uniform
 from kerneltest.trace.primitives import PRIMITIVES, Kind, primitive_of
 
@@ -23,7 +23,7 @@ def _broadcast(equation: Equation) -> ArrayFunction:
     params, shape = equation.params, tuple(equation.outvars[0].aval.shape)
     axes = params.get("broadcast_dimensions")
     if axes is None:  # Pallas' own primitive, which aligns the last axes
-        return lambda x: np.broadcast_to(_expand(x, len(shape)), (len(x), *shape))
+        return lambda x: np.broadcast_to(_aligned(x, len(shape)), (len(x), *shape))
 
     def function(x: Array) -> Array:
         lengths = [1] * len(shape)
@@ -34,7 +34,7 @@ def _broadcast(equation: Equation) -> ArrayFunction:
     return function
 
 
-def _expand(x: Array, ndim: int) -> Array:
+def _aligned(x: Array, ndim: int) -> Array:
     return x.reshape(len(x), *(1,) * (ndim + 1 - x.ndim), *x.shape[1:])
 
 
@@ -43,11 +43,6 @@ def _reshape(equation: Equation) -> ArrayFunction:
         raise UnknownError("a reshape that transposes")
     shape = tuple(equation.outvars[0].aval.shape)
     return lambda x: x.reshape(len(x), *shape)
-
-
-def _transpose(equation: Equation) -> ArrayFunction:
-    order = (0, *_with_rows(equation.params["permutation"]))
-    return lambda x: x.transpose(order)
 
 
 def _slice(equation: Equation) -> ArrayFunction:
@@ -311,7 +306,7 @@ def _scatter(equation: Equation) -> ArrayFunction:
 ARRAY_RULES: Mapping[str, Callable[[Equation], ArrayFunction]] = {
     **dict.fromkeys(("broadcast_in_dim", "broadcast_to"), _broadcast),
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshape),
-    "transpose": _transpose,
+    "transpose": lambda equation: lambda x: x.transpose(0, *_with_rows(equation.params["permutation"])),
     "slice": _slice,
     "concatenate": _concatenate,
     "pad": _pad,

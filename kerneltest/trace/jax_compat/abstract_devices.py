@@ -31,8 +31,8 @@ _on_query: ContextVar[Callable[[], object] | None] = ContextVar("device_query", 
 def answer_for_devices(on_query: Callable[[], object] | None = None) -> Iterator[None]:
     """Has the abstract device in effect answer for this machine's devices, and for those of a mesh.
 
-    `on_query` is called whenever code outside of JAX asks a device for its platform or kind; by default the function of
-    the context around this one.
+    `on_query` is called whenever code outside of JAX asks a device for its platform, its kind, or what a CPU lacks; by
+    default the function of the context around this one.
     """
     token = _on_query.set(on_query or _on_query.get())
     try:
@@ -54,20 +54,28 @@ _jax_manual_mesh = shard_map._as_manual_mesh
 def _answer(name: str) -> Callable[[Device], str]:
     def get(device: Device) -> str:
         own: str = _jax_attributes[name].__get__(device)
-        if sys._getframe(1).f_code.co_filename.startswith(_JAX_ITSELF):
-            return own
-        if (on_query := _on_query.get()) is not None:
-            on_query()
-        around = get_abstract_mesh().abstract_device
-        return own if around is None else getattr(around, name)
+        if not _asked_by_jax():
+            around = get_abstract_mesh().abstract_device
+            return own if around is None else getattr(around, name)
+        return own
 
     return get
+
+
+# Whether code of JAX called the function that calls this one. A query by other code is noted.
+def _asked_by_jax() -> bool:
+    if sys._getframe(2).f_code.co_filename.startswith(_JAX_ITSELF):
+        return True
+    if (on_query := _on_query.get()) is not None:
+        on_query()
+    return False
 
 
 def _attribute(device: Device, name: str) -> Any:
     try:
         return _jax_attributes["__getattr__"](device, name)
     except AttributeError:
+        _asked_by_jax()
         known = _attributes(get_abstract_mesh().abstract_device)
         if name not in known:
             text = f"a device of platform {device.client.platform} has no attribute {name!r}"

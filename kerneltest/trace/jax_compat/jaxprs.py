@@ -36,7 +36,6 @@ BlockMapping: TypeAlias = Any  # how a Pallas call cuts one array into blocks
 SourceInfo: TypeAlias = Any  # the traceback that an equation remembers
 JaxArray: TypeAlias = Any  # an array of JAX's or NumPy's, or a tracer
 Params: TypeAlias = Mapping[str, Any]  # an equation's parameters
-DType: TypeAlias = np.dtype[Any]
 
 
 def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:

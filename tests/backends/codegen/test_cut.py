@@ -25,9 +25,9 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.inlined_jaxpr import inline_jaxpr
 from kerneltest.trace.jaxpr_source import lowering_script
 from kerneltest.trace.tracing import Traced, trace_function
+from kerneltest.trace.walk import inline_jaxpr
 from tests.sample import elementwise
 
 HERE = Path(__file__)

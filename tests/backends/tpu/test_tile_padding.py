@@ -11,7 +11,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 import kerneltest as kt
-from kerneltest.trace.jax_compat.tpu_memory import padded_shape
+from kerneltest.trace.jax_compat.tpu_interpreter import padded_shape
 
 WHOLE = pl.BlockSpec(memory_space=pl.ANY)
 
