@@ -6,6 +6,7 @@ The command line imports it for its options, so it imports no other module of th
 import argparse
 import base64
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -113,6 +114,7 @@ _ENVIRONMENT = jinja2.Environment(
     undefined=jinja2.StrictUndefined,
 )
 _ENVIRONMENT.filters["csp_digest"] = _csp_digest
+_ENVIRONMENT.filters["exact"] = json.dumps  # in ASCII, which is printable: a script reads what the page must not show
 
 
 def render(template: str, **values: object) -> str:

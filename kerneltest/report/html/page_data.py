@@ -4,7 +4,6 @@ import base64
 import functools
 import heapq
 import json
-import re
 import zlib
 from array import array
 from collections import Counter, defaultdict
@@ -133,12 +132,12 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
             for e in endings
         ],
         "pairings": [
-            {"id": _normalize(name), **_pairing(name, merged, by_pairing[name], first)}
+            {"id": name, **_pairing(name, merged, by_pairing[name], first)}
             for name, first in zip(pairings, accumulate(map(len, by_pairing.values()), initial=0), strict=False)
         ],
         "specials": _COVERED_VALUES,
-        "backends": [{"id": _normalize(column.title), "tier": column.tier} for column in matrix.columns],
-        "dtypes": [_normalize(name) for name in dtypes],
+        "backends": [{"id": column.title, "tier": column.tier} for column in matrix.columns],
+        "dtypes": list(dtypes),
         "families": [{"id": name, "group": groups[name]} for name in families],
         "signatures": list(signatures),
         "targets": list(targets),
@@ -165,11 +164,6 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
         "errorLimits": ERROR_LIMITS,
         "errorLevels": ERROR_LEVELS,
     }
-
-
-def _normalize(name: str) -> str:
-    # As an HTML parser does, since scripts look names up that the page's table holds.
-    return re.sub("\r\n?", "\n", name).replace("\0", "\ufffd")
 
 
 def _round_fraction(used: float | None) -> float | int:
@@ -218,7 +212,7 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) 
 def _notes(sections: Sequence[Section]) -> dict[str, list[list[object]]]:
     notes: dict[str, list[list[object]]] = {}
     for note in (note for section in sections for note in section.notes):
-        notes.setdefault(_normalize(note.pairing), []).append([note.place, note.text[:MOST_TEXT], note.good])
+        notes.setdefault(note.pairing, []).append([note.place, note.text[:MOST_TEXT], note.good])
     return notes
 
 

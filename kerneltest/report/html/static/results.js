@@ -3,13 +3,13 @@
 function bindMatrix(data, table) {
   const lines = [...table.querySelectorAll("tr[data-pairing]")].map((line) => ({
     line,
-    pairing: data.pairingNumber.get(line.dataset.pairing),
-    dtype: line.dataset.dtype ? data.dtypes.indexOf(line.dataset.dtype) : -1,
+    pairing: data.pairingNumber.get(JSON.parse(line.dataset.pairing)),
+    dtype: line.dataset.dtype ? data.dtypes.indexOf(JSON.parse(line.dataset.dtype)) : -1,
     cells: [...line.cells].filter((cell) => "backend" in cell.dataset).map((cell) => ({ cell, link: cell.querySelector("a"), tail: tailOf(cell) })),
   }));
   const heads = [...table.tHead.rows[1].cells].filter((cell) => "backend" in cell.dataset);
   const backendNumber = new Map(data.backends.map((each, i) => [each.id, i]));
-  const columns = heads.map((head) => backendNumber.get(head.dataset.backend));
+  const columns = heads.map((head) => backendNumber.get(JSON.parse(head.dataset.backend)));
   const opened = new Set();
   for (const { line, pairing, dtype } of lines) {
     if (dtype >= 0) continue;
@@ -20,7 +20,7 @@ function bindMatrix(data, table) {
       fold();
     });
     line.cells[0].prepend(button);
-    line.cells[0].title = line.dataset.pairing;
+    line.cells[0].title = data.pairings[pairing].id;
   }
   let counts = new Map();
   const fold = () => {
@@ -56,7 +56,7 @@ function bindMatrix(data, table) {
         link.hidden = !mine;
         const chosen = { ...filters, backend: data.backends[columns[i]].id };
         if (dtype >= 0) chosen.dtype = data.dtypes[dtype];
-        link.setAttribute("href", address("pairing", line.dataset.pairing, chosen));
+        link.setAttribute("href", address("pairing", data.pairings[pairing].id, chosen));
         const name = data.short[pairing] + (dtype >= 0 ? `, ${data.dtypes[dtype]}` : "");
         const words = mine ? wordsOf(data, mine) : "no result passes the filters";
         link.querySelector(".hidden").textContent = `${name} on ${chosen.backend}: ${words}${tail}`;

@@ -10,7 +10,7 @@ function bindSuspects(data) {
     article.dataset.drawn = "true";
     article.firstElementChild.append(drawSuspect(data, data.suspects[article.dataset.suspect]));
   };
-  for (const link of document.querySelectorAll("#view-suspects h2 a")) link.setAttribute("href", address("pairing", link.dataset.pairing));
+  for (const link of document.querySelectorAll("#view-suspects h2 a")) link.setAttribute("href", address("pairing", JSON.parse(link.dataset.pairing)));
   for (const link of document.querySelectorAll("#view-suspects .contents a")) link.setAttribute("href", address("suspects", data.suspects[link.dataset.suspect].id));
   articles.forEach((article, i) => {
     const box = article.firstElementChild;
