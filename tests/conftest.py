@@ -1,5 +1,9 @@
-"""Files that take longest go first, so that xdist's workers end together. `make test` leaves out slow ones."""
+"""Files that take longest go first, so that xdist's workers end together. `make test` leaves out slow ones.
 
+`@pytest.mark.slow` stands before a single test, and `@pytest.mark.sweep(3)` where `make test` runs three of its rows.
+"""
+
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -68,10 +72,23 @@ SLOW = (
 assert all((TESTS / name).exists() for name in (*LONGEST, *SLOW))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sweep(rows): `make test` runs this many of the rows, evenly spread")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
     slow = {TESTS / name for name in SLOW}
+    sweeps: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.path in slow:
             item.add_marker("slow")
+        elif item.get_closest_marker("sweep"):
+            sweeps[item.nodeid.partition("[")[0]].append(item)
+    for rows in sweeps.values():
+        (kept,) = rows[0].get_closest_marker("sweep").args  # type: ignore[union-attr]
+        spread = {len(rows) * place // kept for place in range(kept)}
+        for place, item in enumerate(rows):
+            if place not in spread:
+                item.add_marker("slow")
