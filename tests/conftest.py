@@ -1,6 +1,6 @@
 """Files that take longest go first, so that xdist's workers end together. `make test` leaves out slow ones.
 
-`@pytest.mark.slow` stands before a single test, and `@pytest.mark.sweep(3)` where `make test` runs three of its rows.
+`@pytest.mark.slow` marks a single test as slow. `make test` runs three rows of a test with `@pytest.mark.sweep(3)`.
 """
 
 from collections import defaultdict

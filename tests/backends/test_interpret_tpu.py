@@ -43,6 +43,7 @@ def one_case(name: str, broken: bool, backend: str = BACKEND) -> Result:
     return kt.check(pairing, backends=[backend], depth="quick", case=first.id)
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", TWINS)
 def test_the_right_twin_is_not_accused(name: str) -> None:
     result = one_case(name, False)
