@@ -107,6 +107,7 @@ def test_the_readme_works_by_literal_paste(tmp_path: Path) -> None:
     assert (tmp_path / "report" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_guide_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     guide = _executed("docs/guide.md", monkeypatch)
     assert guide.result.ok

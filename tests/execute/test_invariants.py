@@ -148,6 +148,7 @@ def test_the_invariant_finds_what_breaks_it(name: str) -> None:
     assert "x" in told[0].arguments
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "name", ["plain_call", "vmapped", "old_output", "reversed_grid", "gradient", "poisoned_padding", "unread_values"]
 )

@@ -96,6 +96,7 @@ DTYPES = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", DTYPES)
 def test_the_dtype_of_results(name: str) -> None:
     pairing, message = DTYPES[name]
@@ -251,6 +252,7 @@ NARROWED: dict[str, tuple[Pairing, str]] = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", NARROWED)
 def test_an_oracle_that_rounds_its_results_is_told_of_it_once(name: str) -> None:
     pairing, narrow = NARROWED[name]

@@ -66,6 +66,7 @@ def calling(host: Callable[..., Any], kind: str, **declared: Any) -> kt.Pairing:
     return made
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("raises", [False, True], ids=["wrong", "raises"])
 @pytest.mark.parametrize(
     ("kind", "where", "number"),

@@ -135,6 +135,7 @@ def _checked(bug: Bug, kernel: object, backends: list[str]) -> Result:
     return kt.check(_pairing(bug, kernel), backends=backends, depth="quick")
 
 
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_the_simulator_sees_what_interpret_mode_does_not(bug: Bug) -> None:
     if bug.name == "a block's tail left to the BlockSpec" and MASKED_BY_JAX:
