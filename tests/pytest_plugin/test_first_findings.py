@@ -28,6 +28,7 @@ def _run(folder: Path, *options: str) -> list[str]:
     return forked.run(folder, "pytest", *PLUGINS, *known, *options).stdout.splitlines()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("options", [(), ("-s",), ("-v",)])
 def test_it_is_shown_once_and_before_the_suspects(tmp_path: Path, options: tuple[str, ...]) -> None:
     lines = _run(tmp_path, *options)

@@ -51,6 +51,7 @@ def test_a_part_stays_in_one_worker_but_for_the_last(tmp_path: Path) -> None:
     assert one == two
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("options", "way"),
     [(("--dist", "worksteal"), "WorkStealingScheduling"), (("--maxschedchunk", "1"), "LoadScheduling")],
