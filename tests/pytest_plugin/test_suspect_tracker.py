@@ -73,7 +73,8 @@ def test_what_does_not_lower_is_told_by_the_simulator_where_the_lowering_is_not_
     assert {record.verdict for record in simulated} == {Verdict.UNIMPLEMENTED}
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("workers", ["2", "0"])
 def test_a_bug_is_one_suspect_with_one_smallest_case_in_any_number_of_processes(tmp_path: Path, workers: str) -> None:
     run = _run(tmp_path, "--kt-backends", "interpret,simulate:sm_90", "-k", "copies", "-n", workers)
     assert "1 suspect in copied (test_suite.py:15)" in run.stdout
