@@ -138,6 +138,7 @@ def test_every_invariant_has_a_kernel_that_breaks_it() -> None:
     assert WRONG.keys() == INVARIANTS.keys()
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", WRONG)
 def test_the_invariant_finds_what_breaks_it(name: str) -> None:
     pairing, words = WRONG[name]

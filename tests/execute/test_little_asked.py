@@ -96,7 +96,6 @@ DTYPES = {
 }
 
 
-@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", DTYPES)
 def test_the_dtype_of_results(name: str) -> None:
     pairing, message = DTYPES[name]

@@ -150,6 +150,7 @@ def test_a_file_that_makes_a_pairing_by_a_factory_and_drops_it_is_told_when_it_r
     assert "pairing 'wrong' (pairs.py:9) was created in test_a but never collected" in run.stdout
 
 
+@pytest.mark.slow
 def test_pairings_of_one_factory_have_ids_of_their_own_and_are_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +174,7 @@ def test_pairings_of_one_factory_have_ids_of_their_own_and_are_found_again(
     assert judge_again(tmp_path / "out", found.case).verdict == found.verdict
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("part", ["test_a.py", "--ignore=test_b.py"])
 def test_a_run_of_some_files_does_not_ask_for_pairings_of_others(tmp_path: Path, part: str) -> None:
     _write(tmp_path, {

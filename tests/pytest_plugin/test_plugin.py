@@ -304,6 +304,7 @@ def test_plain_tests_load_neither_jax_nor_numpy(tmp_path: Path) -> None:
         assert "LOADED []" in run.stdout
 
 
+@pytest.mark.slow
 def test_the_controller_of_workers_loads_no_jax(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import sys\ndef pytest_unconfigure():\n    print('LOADED', 'jax' in sys.modules)\n"

@@ -93,6 +93,7 @@ def test_a_bug_is_one_suspect_with_one_smallest_case_in_any_number_of_processes(
         assert (smallest.record.dims["n"], smallest.record.verdict.is_finding) == (17, True)
 
 
+@pytest.mark.slow
 def test_what_nobody_wrote_is_said_after_an_experiment(tmp_path: Path) -> None:
     _run(tmp_path, "--kt-backends", "interpret", "-k", "copies and float32")
     (smallest,) = read_reproducers(tmp_path / "out")
@@ -106,6 +107,7 @@ def test_no_smallest_case_is_looked_for_in_no_time(tmp_path: Path) -> None:
     assert "for example: x = " in run.stdout
 
 
+@pytest.mark.slow
 def test_verbose_runs_list_the_cases(tmp_path: Path) -> None:
     run = _run(tmp_path, "--kt-backends", "interpret", "-k", "copies and float32", "-v")
     assert "E     special_mismatch: ones, n=17,float32" in run.stdout

@@ -194,6 +194,7 @@ def test_a_finding_is_told_once_and_pytest_names_its_suspect(tmp_path: Path, wor
     assert re.search(r"test_suite\.py:8: wrong values", in_full)
 
 
+@pytest.mark.slow
 def test_a_verbose_session_shows_failures_in_full(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(WRONG, encoding="utf-8")
     shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "-v")
@@ -233,7 +234,7 @@ def test_the_stage_says_that_a_finding_is_shrinking() -> None:
     assert dispatcher.progress() == (7, "running")
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("prints", "options", "failures", "ends"),
     [
