@@ -139,6 +139,7 @@ def test_what_cannot_be_cut_is_said(tmp_path: Path, options: Sequence[str], said
     assert "INCOMPLETE" not in found.stdout
 
 
+@pytest.mark.slow
 def test_shards_may_outnumber_the_parts(tmp_path: Path) -> None:
     suite = SUITE.replace('("float32", "float16")', '"float32"')
     for options in ((), ("-n", "2")):

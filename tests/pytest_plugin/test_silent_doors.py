@@ -180,7 +180,7 @@ def _run(
     return run.returncode, run.stdout + run.stderr
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_run_that_tested_less_than_it_seems_fails_and_says_why(tmp_path: Path, door: str) -> None:
     tests, words = DOORS[door]
