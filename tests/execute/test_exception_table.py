@@ -98,7 +98,7 @@ def _forget() -> None:
     lower_call.cache_clear()
 
 
-@pytest.mark.sweep(18)
+@pytest.mark.sweep(13)
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("phase", PHASES)
 def test_an_exception_ends_its_case_with_the_verdict_of_who_raised(

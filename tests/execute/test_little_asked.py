@@ -210,6 +210,7 @@ ASKED: dict[str, tuple[Pairing, str, str]] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ASKED)
 def test_a_pairing_that_asks_little_is_told_and_one_that_asks_nothing_fails(name: str) -> None:
     pairing, problem, remark = ASKED[name]

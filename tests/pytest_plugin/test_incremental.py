@@ -58,6 +58,7 @@ def green(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_a_run_of_nothing_new_is_green(green: Path, workers: Sequence[str]) -> None:
     run = _run(green, "--kt-changed", *workers)

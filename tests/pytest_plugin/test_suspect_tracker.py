@@ -62,6 +62,7 @@ def test_what_does_not_lower_is_told_by_the_lowering_alone(tmp_path: Path) -> No
     assert "sort" in (tmp_path / "out" / smallest.reduced_script).read_text(encoding="utf-8")
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     "options", [("-k", "sums and simulate"), ("--deselect", "test_suite.py::sums[lower:sm_90-float32]")]
 )

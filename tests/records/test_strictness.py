@@ -220,6 +220,7 @@ def _peak(work: Callable[[], object]) -> float:
         tracemalloc.stop()
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("packed", "words"),
     [

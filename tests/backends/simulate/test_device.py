@@ -152,7 +152,7 @@ def test_the_simulator_sees_what_interpret_mode_does_not(bug: Bug) -> None:
         assert any("memory_bugs.py:" in message for message in messages) or bug.verdict == "unwritten"
 
 
-@pytest.mark.sweep(5)
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_the_right_twin_is_not_accused(bug: Bug) -> None:
     result = _checked(bug, bug.right, ["interpret", *TARGETS])
