@@ -41,7 +41,7 @@ _TOOLKITS = ("CUDA_", "HIP_", "HSA_", "ROCM_")  # name folders with gigabytes of
 _TOOLS = ("ptxas", "nvlink", "fatbinary", "ld.lld")  # that XLA and Mosaic GPU look for on the path
 
 _MOST_FILES = 20_000  # of a folder
-_WHOLE = 2**22  # bytes: a larger file, such as libtpu, counts by its ends, of which one has the linker's id of the build
+_WHOLE = 2**22  # bytes: a larger file, such as libtpu, counts by its ends; one has the linker's id of the build
 _END = 2**20
 
 
