@@ -1,5 +1,9 @@
-"""Files that take longest go first, so that xdist's workers end together. `make test` leaves out slow ones."""
+"""Files that take longest go first, so that xdist's workers end together. `make test` leaves out slow ones.
 
+`@pytest.mark.slow` marks a single test as slow. `make test` runs three rows of a test with `@pytest.mark.sweep(3)`.
+"""
+
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -14,15 +18,19 @@ LONGEST = (
     "test_docs.py",
     "test_declarations.py",
     "records/test_fuzz_records.py",
+    "pytest_plugin/test_plugin.py",
     "pytest_plugin/test_terminal.py",
+    "pytest_plugin/test_silent_doors.py",
+    "pytest_plugin/test_collect.py",
     "backends/simulate/test_device.py",
     "tools/test_generate.py",
-    "pytest_plugin/test_plugin.py",
     "pytest_plugin/test_beside.py",
     "execute/test_counts.py",
     "start/test_init.py",
-    "pytest_plugin/test_collect.py",
     "pytest_plugin/test_crash_reports.py",
+    "pytest_plugin/test_shards.py",
+    "pytest_plugin/test_suspect_tracker.py",
+    "execute/test_two_questions.py",
     "extensions/proofs/test_proofs.py",
     "pytest_plugin/test_resume.py",
     "extensions/mutation/test_mutation_session.py",
@@ -36,7 +44,6 @@ SLOW = (
     "execute/test_evidence_exceptions.py",
     "execute/test_fuzz.py",
     "execute/test_ranks.py",
-    "extensions/lowering_map/test_probe.py",
     "extensions/mutation/test_mutation_session.py",
     "extensions/proofs/test_proofs.py",
     "extensions/ray/test_cluster.py",
@@ -44,7 +51,6 @@ SLOW = (
     "plan/test_format_limits.py",
     "plan/test_planned_values.py",
     "pytest_plugin/test_beside.py",
-    "pytest_plugin/test_crash_reports.py",
     "pytest_plugin/test_folder.py",
     "pytest_plugin/test_isolation.py",
     "pytest_plugin/test_resume.py",
@@ -55,7 +61,6 @@ SLOW = (
     "reproduce/test_repro.py",
     "reproduce/test_suite_import.py",
     "start/test_getting_started.py",
-    "start/test_init.py",
     "test_declarations.py",
     "test_detection.py",
     "test_how_to.py",
@@ -68,10 +73,23 @@ SLOW = (
 assert all((TESTS / name).exists() for name in (*LONGEST, *SLOW))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sweep(rows): `make test` runs this many of the rows, evenly spread")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
     slow = {TESTS / name for name in SLOW}
+    sweeps: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.path in slow:
             item.add_marker("slow")
+        elif item.get_closest_marker("sweep"):
+            sweeps[item.nodeid.partition("[")[0]].append(item)
+    for rows in sweeps.values():
+        (kept,) = rows[0].get_closest_marker("sweep").args  # type: ignore[union-attr]
+        spread = {len(rows) * place // kept for place in range(kept)}
+        for place, item in enumerate(rows):
+            if place not in spread:
+                item.add_marker("slow")

@@ -135,6 +135,7 @@ def test_a_label_adds_no_output(tmp_path: Path) -> None:
     assert job.output("name") == "kerneltest-all-records-x-sarif-elsewhere"
 
 
+@pytest.mark.slow
 def test_a_leg_annotates_the_kernel_and_fails_on_a_finding(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "kernel.py").write_text(KERNEL, encoding="utf-8")

@@ -92,6 +92,7 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) < 90
 
 
+@pytest.mark.slow
 def test_the_readme_works_by_literal_paste(tmp_path: Path) -> None:
     environment = clean_environment(Path(sys.executable).parent) | {
         "PYTHONPATH": str(ROOT),
@@ -106,6 +107,7 @@ def test_the_readme_works_by_literal_paste(tmp_path: Path) -> None:
     assert (tmp_path / "report" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_guide_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     guide = _executed("docs/guide.md", monkeypatch)
     assert guide.result.ok
@@ -123,6 +125,7 @@ def test_the_guide_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         kt.oracle_for(guide.above, x=kt.array("n"), tolerance=kt.array("n"))
 
 
+@pytest.mark.slow
 def test_the_guide_shows_the_smallest_drawn_case(monkeypatch: pytest.MonkeyPatch) -> None:
     pairing = _executed("docs/guide.md", monkeypatch).relu_oracle
     planned = plan_pairing(
@@ -134,6 +137,7 @@ def test_the_guide_shows_the_smallest_drawn_case(monkeypatch: pytest.MonkeyPatch
     assert _words(told) == _words(" ".join(_shown("docs/guide.md", "special_mismatch: drawn")))
 
 
+@pytest.mark.slow
 def test_the_guide_shows_what_pytest_says(tmp_path: Path) -> None:
     suite = str(ROOT / "examples/test_broken.py")
     options = ("--kt-report", "out", "--kt-backends", "interpret,cuda")
@@ -175,6 +179,7 @@ def test_the_worked_tolerance_is_what_comes_out() -> None:
     assert not table
 
 
+@pytest.mark.slow
 def test_the_worked_questions_are_what_comes_out() -> None:
     def words(text: str) -> str:  # machines differ in a rounding
         return re.sub(r"-?\d[\d.,]*(e[+-]\d+)?", "N", text)
@@ -205,6 +210,7 @@ def test_every_page_with_python_is_run() -> None:
     assert {page for page in PAGES if _blocks(page)} == executed
 
 
+@pytest.mark.slow
 def test_what_a_conftest_registers_is_in_the_report(tmp_path: Path) -> None:
     for file, source in _blocks("docs/extending.md"):
         with (tmp_path / file).open("a", encoding="utf-8") as written:
@@ -217,6 +223,7 @@ def test_what_a_conftest_registers_is_in_the_report(tmp_path: Path) -> None:
     assert {"absolute(1e-05)", "by_table(add)"} <= {r.tolerance for r in records}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row", re.findall(r"^\| `(\w+)` \|.+?\| (\S+) \| (\S+) \|$", PAGES["docs/report.md"], re.MULTILINE)
 )

@@ -141,6 +141,7 @@ def _found_by(records: list[Record], pairing: str) -> set[tuple[str, str]]:
     return {(record.family, record.verdict) for record in _of(records, pairing) if record.verdict.is_finding}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("right", "family"), [("right", "in_eighths"), ("even", "negated"), ("linear", "scaled"), ("near", "normal")]
 )

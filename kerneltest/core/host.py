@@ -41,7 +41,7 @@ _TOOLKITS = ("CUDA_", "HIP_", "HSA_", "ROCM_")  # name folders with gigabytes of
 _TOOLS = ("ptxas", "nvlink", "fatbinary", "ld.lld")  # that XLA and Mosaic GPU look for on the path
 
 _MOST_FILES = 20_000  # of a folder
-_WHOLE = 2**22  # bytes: a larger file in a folder counts by its ends, of which one has the linker's id of the build
+_WHOLE = 2**22  # bytes: a larger file, such as libtpu, counts by its ends; one has the linker's id of the build
 _END = 2**20
 
 
@@ -71,7 +71,7 @@ def _named(variable: str, value: str) -> Iterator[tuple[str, str]]:
             except (OSError, ValueError):
                 continue
             if path.is_file():
-                yield text, file_contents(path)
+                yield text, _content(path)
             elif path.is_dir() and variable.startswith(_TOOLKITS):
                 tools = (path / "bin" / tool for tool in _TOOLS)
                 yield from ((str(tool), file_contents(tool)) for tool in tools if tool.is_file())

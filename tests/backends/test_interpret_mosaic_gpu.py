@@ -39,6 +39,7 @@ def one_case(name: str, kernel: Kernel) -> Result:
     return kt.check(pairing, backends=[BACKEND], depth="quick", case=first.id)
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", TWINS)
 def test_the_right_twin_is_not_accused(name: str) -> None:
     make, _ = TWINS[name]

@@ -43,6 +43,7 @@ def one_case(name: str, broken: bool, backend: str = BACKEND) -> Result:
     return kt.check(pairing, backends=[backend], depth="quick", case=first.id)
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", TWINS)
 def test_the_right_twin_is_not_accused(name: str) -> None:
     result = one_case(name, False)
@@ -101,6 +102,7 @@ def test_wrong_values_that_are_right_in_order_are_said_to_be(name: str) -> None:
     assert depends_on_order(item, case, replace(record, verdict=Verdict.RACE), cache) is None
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("semantics", [("parallel", "arbitrary"), ("arbitrary", "parallel"), ("parallel", "parallel")])
 def test_parallel_dimensions_are_taken_anywhere_and_under_vmap(semantics: tuple[str, str]) -> None:
     """JAX's interpreter refuses a parallel dimension after another, and one more dimension than was declared."""

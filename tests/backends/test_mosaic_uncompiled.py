@@ -51,6 +51,7 @@ def ended(executable: Executable, leaves: list[np.ndarray]) -> Any:
 TWINS = [(GPU, name) for name in pipeline_bugs.TWINS] + [(TPU, name) for name in tpu_bugs.TWINS]
 
 
+@pytest.mark.sweep(26)
 @pytest.mark.parametrize("broken", [True, False], ids=["broken", "right"])
 @pytest.mark.parametrize(("backend", "name"), TWINS)
 def test_each_twin_ends_alike(backend: str, name: str, broken: bool) -> None:

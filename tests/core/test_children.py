@@ -45,6 +45,7 @@ def test_a_child_is_kept_between_requests_of_any_size(make: Make) -> None:
     assert len({answer["pid"] for answer in answers}) == 1
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     ("do", "end", "status", "exec_words", "cause"),
     [

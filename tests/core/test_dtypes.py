@@ -58,6 +58,7 @@ _NAMES = [name for name in dir(ml_dtypes) if re.fullmatch(r"(b?float|u?int)\d\w*
 NARROW = [name for name in _NAMES if not name.startswith(("float6_", "int1", "uint1"))]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", NARROW)
 def test_a_kernel_of_every_narrow_dtype_is_planned_drawn_and_judged(name: str) -> None:
     def tripled(x: jax.Array) -> jax.Array:

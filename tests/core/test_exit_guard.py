@@ -44,6 +44,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("leave", ["os._exit(0)", "sys.exit(0)", "os.execl('/bin/true', 'true')"])
 @pytest.mark.parametrize("door", ["repro", "mutate", "coverage", "script"])
 def test_a_kernel_that_leaves_makes_no_success(found: Path, door: str, leave: str) -> None:

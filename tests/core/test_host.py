@@ -82,12 +82,15 @@ def test_files_that_variables_name_count_with_their_content(
     assert (_fingerprint() != before) is changes
 
 
-def test_large_files_of_a_folder_are_told_by_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("variable", "value"), [("LD_LIBRARY_PATH", "{}"), ("TPU_LIBRARY_PATH", "{}/libcublas.so")])
+def test_large_files_are_told_by_their_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
     monkeypatch.setattr(host, "_WHOLE", 100)
     monkeypatch.setattr(host, "_END", 10)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setenv(variable, value.format(tmp_path))
     seen = set()
-    for text in ("a" * 200, "b" + "a" * 199, "a" * 199 + "b", "a" * 201):
+    for text in ("a" * 200, "b" + "a" * 199, "a" * 199 + "b", "a" * 201, "a" * 100 + "b" + "a" * 99):
         (tmp_path / "libcublas.so").write_text(text, encoding="utf-8")
         seen.add(_fingerprint())
     assert len(seen) == 4

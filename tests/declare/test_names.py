@@ -25,6 +25,7 @@ def _summing(names: list[str]) -> tuple[Any, Any]:
     return kernel, oracle
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", [*OPTIONS, "kernel", "oracle", "file", "pairing", "case", "m"])
 def test_a_parameter_of_any_name_is_declared_in_arguments(name: str) -> None:
     kernel, oracle = _summing([name, "x"])

@@ -328,6 +328,7 @@ class _Registered:
     scale: int = field(metadata=dict(static=True))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("branches", "paths"),
     [

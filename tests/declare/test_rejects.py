@@ -57,6 +57,7 @@ def check(pairing: Pairing, backends: tuple[str, ...]) -> Result:
     return kt.check(pairing, backends=backends, depth="quick")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("rejection", "verdict", "words"),
     [

@@ -211,6 +211,7 @@ def remarks(result: Result) -> list[str]:
     return [each for each in Informativeness(result.records).remarks() if "ulps of float32" in each]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 def test_an_approximation_is_right_and_its_twin_with_a_wrong_constant_is_not(case: Approximation) -> None:
     right = check(case, case.functions)

@@ -19,6 +19,7 @@ def _must_find(broken: Broken, backend: str) -> None:
     pytest.fail(f"{'located' if located else 'not located'}, {'' if named else 'not '}{broken.verdict}: {told[:5]}")
 
 
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda b: f"{b.pairing}: {b.name}")
 def test_a_broken_kernel_is_found_and_located(broken: Broken) -> None:
     _must_find(broken, "interpret")

@@ -1,5 +1,6 @@
 """Pairings of one name in several files have separate cases, saved inputs and reproductions."""
 
+import json
 import os
 import subprocess
 import sys
@@ -95,20 +96,27 @@ def test_a_reproduction_takes_the_right_one(pairing: str, project: Path, finding
     assert record.message.splitlines()[0] in again.stdout
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
-def test_check_finds_a_case_by_its_id(pairing: str, project: Path, findings: dict[str, list[Record]]) -> None:
-    record = findings[pairing][0]
-    module = pairing.partition(".py")[0].replace("/", ".")
-    code = (
-        f"import kerneltest as kt; from {module} import scaled\n"
-        f"(finding,) = kt.check(scaled, depth='quick', case='{record.case}').findings\n"
-        "print(finding.message)"
-    )
-    again = _python(project, "-c", code)
-    assert record.message in again.stdout, again.stderr
+CHECK = """
+import json
+import sys
+from importlib import import_module
+
+import kerneltest as kt
+
+for module, case in json.loads(sys.argv[1]):
+    try:
+        (finding,) = kt.check(import_module(module).scaled, depth="quick", case=case).findings
+        print(finding.message)
+    except ValueError as error:
+        print(error)
+"""
 
 
-def test_check_has_no_case_of_another_file(project: Path, findings: dict[str, list[Record]]) -> None:
-    case = findings[PAIRINGS[0]][0].case
-    code = f"import kerneltest as kt; from test_two import scaled; kt.check(scaled, depth='quick', case='{case}')"
-    assert f"::scaled has no case {case} at depth quick" in _python(project, "-c", code).stderr
+def test_check_finds_a_case_by_its_id_in_its_own_file(project: Path, findings: dict[str, list[Record]]) -> None:
+    records = [findings[pairing][0] for pairing in PAIRINGS]
+    modules = [file.partition(".py")[0].replace("/", ".") for file in FILES]
+    asked = [*zip(modules, (record.case for record in records), strict=True), ("test_two", records[0].case)]
+    told = _python(project, "-c", CHECK, json.dumps(asked))
+    *messages, other = told.stdout.splitlines()
+    assert "\n".join(messages) == "\n".join(record.message for record in records), told.stderr
+    assert f"::scaled has no case {records[0].case} at depth quick" in other

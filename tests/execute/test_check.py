@@ -204,6 +204,7 @@ def _wrong_at_5(x: jax.Array) -> jax.Array:
     return double(x) + (x.shape[0] == 5)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("xfail", "verdicts"),
     [

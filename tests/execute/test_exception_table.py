@@ -98,6 +98,7 @@ def _forget() -> None:
     lower_call.cache_clear()
 
 
+@pytest.mark.sweep(13)
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("phase", PHASES)
 def test_an_exception_ends_its_case_with_the_verdict_of_who_raised(
@@ -177,6 +178,7 @@ def test_a_fast_path_that_raises_costs_no_verdict_and_is_told_once(
     assert "LookupError while" in str(warned.message)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "outcome",
     [SystemExit(0), GeneratorExit(), CancelledError(), pytest.skip.Exception("no"), pytest.exit.Exception("no", 0)],

@@ -58,6 +58,7 @@ DECLARED = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", DECLARED)
 def test_a_kernel_may_round_as_any_form_of_its_oracle(name: str) -> None:
     scale, forms, verdicts, words = DECLARED[name]

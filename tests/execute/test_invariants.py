@@ -138,6 +138,7 @@ def test_every_invariant_has_a_kernel_that_breaks_it() -> None:
     assert WRONG.keys() == INVARIANTS.keys()
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", WRONG)
 def test_the_invariant_finds_what_breaks_it(name: str) -> None:
     pairing, words = WRONG[name]
@@ -148,6 +149,7 @@ def test_the_invariant_finds_what_breaks_it(name: str) -> None:
     assert "x" in told[0].arguments
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "name", ["plain_call", "vmapped", "old_output", "reversed_grid", "gradient", "poisoned_padding", "unread_values"]
 )

@@ -210,6 +210,7 @@ ASKED: dict[str, tuple[Pairing, str, str]] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ASKED)
 def test_a_pairing_that_asks_little_is_told_and_one_that_asks_nothing_fails(name: str) -> None:
     pairing, problem, remark = ASKED[name]
@@ -251,6 +252,7 @@ NARROWED: dict[str, tuple[Pairing, str]] = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", NARROWED)
 def test_an_oracle_that_rounds_its_results_is_told_of_it_once(name: str) -> None:
     pairing, narrow = NARROWED[name]

@@ -66,6 +66,7 @@ def calling(host: Callable[..., Any], kind: str, **declared: Any) -> kt.Pairing:
     return made
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("raises", [False, True], ids=["wrong", "raises"])
 @pytest.mark.parametrize(
     ("kind", "where", "number"),
@@ -146,6 +147,7 @@ def test_what_an_oracle_or_a_family_raises_once_is_seen(of: str, with_key: bool,
     assert all("ValueError" in record.message and "it happened" in record.message for record in found)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     ("number", "said"),
     [

@@ -127,6 +127,7 @@ def _check(name: str, kernel: Callable[..., jax.Array]) -> Result:
     return kt.check(kt.oracle_for(kernel, dims=dims, **declared)(composed.oracle), backends=BACKENDS, depth="quick")
 
 
+@pytest.mark.sweep(3)
 @EACH
 def test_a_right_kernel_is_not_accused_and_something_is_compared(name: str) -> None:
     result = _check(name, KERNELS[name].right)
@@ -136,6 +137,7 @@ def test_a_right_kernel_is_not_accused_and_something_is_compared(name: str) -> N
     assert sum(bool(record.compared) for record in asked) > 0.8 * len(asked)
 
 
+@pytest.mark.sweep(3)
 @EACH
 def test_its_wrong_twin_is_found_by_values(name: str) -> None:
     result = _check(name, KERNELS[name].wrong)

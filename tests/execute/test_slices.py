@@ -26,6 +26,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("what", SHAPES)
 def test_slices_give_the_same_by_themselves_as_in_the_batch(what: str) -> None:
     shape, dims, name = SHAPES[what]
@@ -36,6 +37,7 @@ def test_slices_give_the_same_by_themselves_as_in_the_batch(what: str) -> None:
     assert all(record.compared for record in records)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "what", [what for what in SHAPES if what != "one of two parts"]
 )  # its first element is in every slice

@@ -218,6 +218,7 @@ CASES = (
 )
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_finding_states_its_cause_and_a_right_kernel_has_none(case: Case) -> None:
     result = _check(_rows(case.kernel), case.oracle, case.dtype, case.limit)

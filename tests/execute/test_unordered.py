@@ -29,6 +29,7 @@ def repeated(x: jax.Array) -> jax.Array:
     return taken(lambda i, n: jnp.maximum(i, 1), x)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("backend", ["interpret", "simulate:gfx942"])
 @pytest.mark.parametrize(("kernel", "is_right"), [(right, True), (repeated, False)])
 def test_only_the_order_along_the_axis_is_free(kernel: Callable[..., Any], is_right: bool, backend: str) -> None:

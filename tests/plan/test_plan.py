@@ -84,6 +84,7 @@ def _related() -> kt.Pairing:
     )(lambda a, b, mode: 2 * a)  # fmt: skip
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("pairing", [test_matmul.tiled, test_softmax.fused, _related()])
 def test_a_deeper_plan_contains_the_shallower(pairing: kt.Pairing) -> None:
     backends = resolve(["interpret"])

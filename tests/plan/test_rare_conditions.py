@@ -201,6 +201,7 @@ ROWS: Mapping[str, tuple[dict[str, Any], Callable[..., Any], Kernel]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("what", ROWS)
 def test_two_signatures_or_families_find_it_with_any_seed(what: str) -> None:
     declared, oracle, kernel = ROWS[what]
@@ -215,6 +216,7 @@ def test_two_signatures_or_families_find_it_with_any_seed(what: str) -> None:
         assert max(len({finding.family for finding in found}), len({finding.signature for finding in found})) >= 2
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("limit", [0.7, 0.3, 1 / 3])
 def test_a_number_that_kernel_and_oracle_round_differently_accuses_no_kernel(limit: float) -> None:
     pairing = kt.oracle_for(

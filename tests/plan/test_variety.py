@@ -58,6 +58,7 @@ def _product(wrong: bool) -> Any:
     return lambda x, y: product(x, y)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_gradient_that_is_wrong_where_one_length_exceeds_another_is_found_twice(wrong: bool) -> None:
     reals = (-np.inf, np.inf)

@@ -1,6 +1,7 @@
 """A pairing is run once, wherever a test module or class holds it; one that nothing holds fails the run by name."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -84,22 +85,7 @@ HELD = {
 }
 
 
-def _write(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", HELD)
-def test_a_pairing_is_run_once_where_it_is_held(tmp_path: Path, name: str) -> None:
-    files, node_id = HELD[name]
-    _write(tmp_path, files)
-    run = _pytest(tmp_path, *OPTIONS, suite=None)
-    assert run.returncode == 1, run.stdout
-    assert {item.pairing for item in read_plan(tmp_path / "out").items} == {node_id}
-    assert f"FAILED {node_id}[interpret-float32]" in run.stdout
-    assert "never collected" not in run.stdout
-
-
+# Files of a project in which nothing holds the wrong pairing, by what lacks.
 LOST = {
     "the first of two oracles of one name": {
         "test_a.py": KERNEL + "@PAIR\ndef victim(x):\n    return 3 * x\n\n@PAIR\ndef victim(x):\n    return 2 * x\n"
@@ -112,12 +98,46 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize("name", LOST)
-def test_a_pairing_that_nothing_holds_fails_the_run_by_name(tmp_path: Path, name: str) -> None:
-    _write(tmp_path, LOST[name])
-    run = _pytest(tmp_path, *OPTIONS, suite=None)
+def _write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _numbered(text: str, number: int) -> str:
+    """A text in which the modules of a project have a number, so that projects can share a folder and a session."""
+    return re.sub(r"\b(test_[ab]|pairs|oracles)\b", rf"\g<0>_{number}", text)
+
+
+def _run_together(folder: Path, projects: Iterable[dict[str, str]]) -> str:
+    for number, files in enumerate(projects):
+        _write(folder, {_numbered(name, number): _numbered(text, number) for name, text in files.items()})
+    run = _pytest(folder, *OPTIONS, suite=None)
     assert run.returncode == 1, run.stdout
-    assert re.search(r"pairing '(victim|wrong)' \(\w+\.py:\d+\) was created in \w+ but never collected", run.stdout)
+    return run.stdout
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, set[str]]:
+    """What a session of all projects of `HELD` writes, and the pairings that it plans."""
+    folder = tmp_path_factory.mktemp("held")
+    shown = _run_together(folder, (files for files, _ in HELD.values()))
+    return shown, {item.pairing for item in read_plan(folder / "out").items}
+
+
+@pytest.mark.parametrize(("number", "name"), [*enumerate(HELD)])
+def test_a_pairing_is_run_once_where_it_is_held(held: tuple[str, set[str]], number: int, name: str) -> None:
+    shown, pairings = held
+    files, node_id = HELD[name]
+    own = {_numbered(file, number) for file in files}
+    assert {each for each in pairings if each.partition("::")[0] in own} == {_numbered(node_id, number)}
+    assert shown.count(f"FAILED {_numbered(node_id, number)}[interpret-float32]") == 1
+    assert "never collected" not in shown
+
+
+def test_a_pairing_that_nothing_holds_fails_the_run_by_name(tmp_path: Path) -> None:
+    shown = _run_together(tmp_path, LOST.values())
+    lost = r"^ *pairing '(?:victim|wrong)' \((\w+)\.py:\d+\) was created in \w+ but never collected"
+    assert set(re.findall(lost, shown, re.MULTILINE)) == {"test_a_0", "test_a_1", "pairs_2"}, shown
 
 
 def test_a_file_that_makes_a_pairing_by_a_factory_and_drops_it_is_told_when_it_runs_alone(tmp_path: Path) -> None:
@@ -130,6 +150,7 @@ def test_a_file_that_makes_a_pairing_by_a_factory_and_drops_it_is_told_when_it_r
     assert "pairing 'wrong' (pairs.py:9) was created in test_a but never collected" in run.stdout
 
 
+@pytest.mark.slow
 def test_pairings_of_one_factory_have_ids_of_their_own_and_are_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +174,7 @@ def test_pairings_of_one_factory_have_ids_of_their_own_and_are_found_again(
     assert judge_again(tmp_path / "out", found.case).verdict == found.verdict
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("part", ["test_a.py", "--ignore=test_b.py"])
 def test_a_run_of_some_files_does_not_ask_for_pairings_of_others(tmp_path: Path, part: str) -> None:
     _write(tmp_path, {

@@ -112,6 +112,7 @@ def _verdicts(folder: Path) -> dict[str, Counter[tuple[Verdict, str]]]:
     return verdicts
 
 
+@pytest.mark.slow
 def test_a_case_that_ends_its_process_costs_itself_alone(tmp_path: Path) -> None:
     run = _start(tmp_path, "-n", "2", "--kt-timeout", "8", "-k", "not forever and not quiet")
     said = _ended(run, 300)
@@ -132,6 +133,7 @@ def test_a_case_that_ends_its_process_costs_itself_alone(tmp_path: Path) -> None
     assert "4 failed" in said
 
 
+@pytest.mark.slow
 def test_without_workers_a_loop_costs_its_case_and_an_exit_is_told(tmp_path: Path) -> None:
     run = _start(tmp_path, "--kt-timeout", "8", "-k", "forever or quiet")
     said = _ended(run, 120)
@@ -145,6 +147,7 @@ def test_without_workers_a_loop_costs_its_case_and_an_exit_is_told(tmp_path: Pat
     assert read.reconciled.problems[0].startswith("the run did not end; main was evaluating the oracle for case")
 
 
+@pytest.mark.slow
 def test_one_interrupt_ends_a_run_whose_compilation_hangs(tmp_path: Path) -> None:
     run = _start(tmp_path, "-k", "segfault", HUNG="1")
     while not list(tmp_path.glob("out/running-*.txt")):

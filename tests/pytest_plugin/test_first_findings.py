@@ -28,6 +28,7 @@ def _run(folder: Path, *options: str) -> list[str]:
     return forked.run(folder, "pytest", *PLUGINS, *known, *options).stdout.splitlines()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("options", [(), ("-s",), ("-v",)])
 def test_it_is_shown_once_and_before_the_suspects(tmp_path: Path, options: tuple[str, ...]) -> None:
     lines = _run(tmp_path, *options)
@@ -36,6 +37,7 @@ def test_it_is_shown_once_and_before_the_suspects(tmp_path: Path, options: tuple
     assert sum(not record.verdict.is_green for record in read_records(tmp_path / "out")) > 1
 
 
+@pytest.mark.slow
 def test_a_quiet_run_shows_its_failures_alone(tmp_path: Path) -> None:
     assert not [line for line in _run(tmp_path, "-q") if "first finding" in line]
 

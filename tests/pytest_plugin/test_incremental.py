@@ -58,6 +58,7 @@ def green(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_a_run_of_nothing_new_is_green(green: Path, workers: Sequence[str]) -> None:
     run = _run(green, "--kt-changed", *workers)
@@ -80,6 +81,7 @@ def test_a_run_of_nothing_new_takes_its_records(green: Path, tmp_path: Path, wor
     assert f"{count} of {count} cases were judged by earlier runs, the first on" in page
 
 
+@pytest.mark.slow
 def test_what_records_of_an_earlier_run_lack_is_run(green: Path, tmp_path: Path) -> None:
     kept = (f"--kt-report={tmp_path}",)
     for options in (("--kt-artifacts", *kept), ("--kt-budget", "100"), ("-p", "no:cacheprovider"), ("--cache-clear",)):
@@ -96,6 +98,7 @@ def test_other_settings_are_a_change(green: Path) -> None:
     assert _run(green).returncode == pytest.ExitCode.OK  # which is what the others start from
 
 
+@pytest.mark.slow
 def test_what_a_pairing_imports_counts_and_a_failure_is_run_until_it_is_mended(green: Path) -> None:
     try:
         (green / "helper.py").write_text("FACTOR = 3\n", encoding="utf-8")

@@ -73,6 +73,7 @@ def test_shards_of_one_code_are_one_green_run(shards: Path) -> None:
     assert _kerneltest(shards, "merge", *SHARDS, "-o", "whole").returncode == 0  # over an earlier one
 
 
+@pytest.mark.slow
 def test_shards_of_two_commits_are_not_merged(shards: Path) -> None:
     _shard(shards, "2/2", "FACTOR, PASSES = 1.001, True\n")
     merged = _kerneltest(shards, "merge", *SHARDS, "-o", "whole")

@@ -12,7 +12,7 @@ import pytest
 
 from kerneltest.pytest_plugin.pytest_run import RUN
 from kerneltest.pytest_plugin.scheduler import ItemCost, PartScheduling, chunk_size, item_costs, rank_items
-from kerneltest.records.record_files import read_plan, read_records
+from kerneltest.records.record_files import read_plan
 from tests.pytest_plugin.test_plugin import _pytest
 from tests.written import absent, case, write_run
 
@@ -37,7 +37,7 @@ QUICK = ("--kt-backends", "lower:sm_90,interpret,simulate:sm_90", "--kt-depth", 
 
 
 def test_a_part_stays_in_one_worker_but_for_the_last(tmp_path: Path) -> None:
-    run = _pytest(tmp_path, "--kt-report", "out", *QUICK, "-n", "2", "-v", suite=SUITE)
+    run = _pytest(tmp_path, *QUICK, "-n", "2", "-v", suite=SUITE)
     assert "scheduling tests via PartScheduling" in run.stdout
     assert "19 passed" in run.stdout
     workers: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -46,11 +46,9 @@ def test_a_part_stays_in_one_worker_but_for_the_last(tmp_path: Path) -> None:
     assert len(workers) == 6
     assert set.union(*workers.values()) == {"gw0", "gw1"}
     assert sum(len(each) > 1 for each in workers.values()) <= 1
-    _pytest(tmp_path, "--kt-report", "alone", *QUICK, suite=None)
-    one, two = ({(r.item, r.case, r.verdict) for r in read_records(tmp_path / name)} for name in ("alone", "out"))
-    assert one == two
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("options", "way"),
     [(("--dist", "worksteal"), "WorkStealingScheduling"), (("--maxschedchunk", "1"), "LoadScheduling")],

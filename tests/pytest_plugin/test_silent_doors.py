@@ -180,6 +180,7 @@ def _run(
     return run.returncode, run.stdout + run.stderr
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_run_that_tested_less_than_it_seems_fails_and_says_why(tmp_path: Path, door: str) -> None:
     tests, words = DOORS[door]
@@ -255,6 +256,7 @@ SOFTENED = {
 }
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("way", SOFTENED)
 def test_pytest_and_the_summary_agree_about_findings(tmp_path: Path, way: str) -> None:
     status, output = _run(tmp_path, WRONG, conftest="import pytest\n" + SOFTENED[way])

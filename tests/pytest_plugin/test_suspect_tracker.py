@@ -62,6 +62,7 @@ def test_what_does_not_lower_is_told_by_the_lowering_alone(tmp_path: Path) -> No
     assert "sort" in (tmp_path / "out" / smallest.reduced_script).read_text(encoding="utf-8")
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     "options", [("-k", "sums and simulate"), ("--deselect", "test_suite.py::sums[lower:sm_90-float32]")]
 )
@@ -73,7 +74,8 @@ def test_what_does_not_lower_is_told_by_the_simulator_where_the_lowering_is_not_
     assert {record.verdict for record in simulated} == {Verdict.UNIMPLEMENTED}
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("workers", ["2", "0"])
 def test_a_bug_is_one_suspect_with_one_smallest_case_in_any_number_of_processes(tmp_path: Path, workers: str) -> None:
     run = _run(tmp_path, "--kt-backends", "interpret,simulate:sm_90", "-k", "copies", "-n", workers)
     assert "1 suspect in copied (test_suite.py:15)" in run.stdout
@@ -92,6 +94,7 @@ def test_a_bug_is_one_suspect_with_one_smallest_case_in_any_number_of_processes(
         assert (smallest.record.dims["n"], smallest.record.verdict.is_finding) == (17, True)
 
 
+@pytest.mark.slow
 def test_what_nobody_wrote_is_said_after_an_experiment(tmp_path: Path) -> None:
     _run(tmp_path, "--kt-backends", "interpret", "-k", "copies and float32")
     (smallest,) = read_reproducers(tmp_path / "out")
@@ -105,6 +108,7 @@ def test_no_smallest_case_is_looked_for_in_no_time(tmp_path: Path) -> None:
     assert "for example: x = " in run.stdout
 
 
+@pytest.mark.slow
 def test_verbose_runs_list_the_cases(tmp_path: Path) -> None:
     run = _run(tmp_path, "--kt-backends", "interpret", "-k", "copies and float32", "-v")
     assert "E     special_mismatch: ones, n=17,float32" in run.stdout

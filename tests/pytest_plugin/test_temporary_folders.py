@@ -98,6 +98,7 @@ def test_a_folder_stays_while_its_process_is_about_to_lock_it(temporary: Path, m
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_a_folder_and_the_next_run_none(tmp_path: Path, temporary: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary), "JAX_PLATFORMS": "cpu"}
     environment.pop("PYTEST_XDIST_WORKER", None)

@@ -16,7 +16,7 @@ import pytest
 
 from kerneltest.pytest_plugin.dispatch import Dispatcher
 from kerneltest.pytest_plugin.progress import Progress
-from kerneltest.records.record_files import read_plan
+from kerneltest.records.record_files import read_plan, read_records
 from tests import forked
 from tests.plugins import PLUGINS
 from tests.pytest_plugin.test_plugin import RIGHT, ROOT, WRONG
@@ -90,7 +90,8 @@ def test_a_live_line_says_what_how_many_and_leaves_nothing_behind(tmp_path: Path
     assert re.search(r"^\d+ of \d+ cells pass$", seen.end, re.MULTILINE)
 
 
-@pytest.mark.parametrize("arguments", [("-v",), ("-n", "2"), ("-n", "2", "-v")], ids=" ".join)
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("arguments", [("-n", "2", "-v"), ("-v",), ("-n", "2")], ids=" ".join)
 def test_what_pytest_writes_meanwhile_is_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     seen = _watch(tmp_path, *BACKENDS, *arguments)
     assert seen.live
@@ -120,6 +121,7 @@ def test_under_xdist_there_is_one_line_for_all_workers(tmp_path: Path) -> None:
     assert re.search(r"^\.+ +\[100%\]", seen.end, re.MULTILINE), seen.end
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("arguments", "environment"),
     [
@@ -153,20 +155,13 @@ def test_a_run_without_pairings_has_no_live_line(tmp_path: Path) -> None:
     assert "1 passed" in seen.end
 
 
-def test_a_narrow_matrix_turns_to_signs(tmp_path: Path) -> None:
-    seen = _watch(
-        tmp_path, "--kt-backends", "interpret,lower:*,simulate:*", "--kt-depth", "quick", "--tb=no", suite=WRONG
-    )
-    assert re.search(r"^test_suite\.py::doubled +✓\d+ ✗\d+ +✓\d+ +✓\d+ ✗\d+$", seen.end, re.MULTILINE)
-    assert "✓ pass" in seen.end
-
-
 def _plain(folder: Path, *arguments: str) -> str:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CI"))}
     environment |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "200"}
     return forked.run(folder, "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments, environment=environment).stdout
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_a_finding_is_told_once_and_pytest_names_its_suspect(tmp_path: Path, workers: tuple[str, ...]) -> None:
     options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-orders", "1", "--kt-report", "out")
@@ -188,6 +183,9 @@ def test_a_finding_is_told_once_and_pytest_names_its_suspect(tmp_path: Path, wor
     assert re.search(r"^     got .+, expected ", summary, re.MULTILINE)
     assert re.search(r"^   kerneltest repro out \w{16} --backend interpret$", summary, re.MULTILINE)
     assert shown.count("smallest:") == 1
+    saved = [r.evidence.file for r in read_records(tmp_path / "out") if r.evidence is not None and r.evidence.file]
+    assert saved
+    assert all((tmp_path / "out" / file).exists() for file in saved)
     in_full = ElementTree.parse(tmp_path / "junit.xml").find(".//failure").text  # type: ignore[union-attr]
     assert in_full is not None
     assert re.search(r"^E   \d+ findings: double \(test_suite\.py:\d+\) against doubled", in_full, re.MULTILINE)
@@ -196,6 +194,7 @@ def test_a_finding_is_told_once_and_pytest_names_its_suspect(tmp_path: Path, wor
     assert re.search(r"test_suite\.py:8: wrong values", in_full)
 
 
+@pytest.mark.slow
 def test_a_verbose_session_shows_failures_in_full(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(WRONG, encoding="utf-8")
     shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "-v")
@@ -219,7 +218,7 @@ def test_the_command_that_is_shown_reproduces_the_finding(tmp_path: Path) -> Non
 
 def test_tb_line_gives_one_line_a_finding(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(WRONG, encoding="utf-8")
-    shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "--tb", "line")
+    shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", "--tb", "line")
     assert re.search(r"^\S+test_suite\.py:8: wrong values", shown, re.MULTILINE)
     assert "E   " not in shown
 
@@ -235,6 +234,7 @@ def test_the_stage_says_that_a_finding_is_shrinking() -> None:
     assert dispatcher.progress() == (7, "running")
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("prints", "options", "failures", "ends"),
     [

@@ -221,6 +221,7 @@ def _peak(work: Callable[[], object]) -> float:
         tracemalloc.stop()
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("packed", "words"),
     [

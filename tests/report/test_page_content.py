@@ -66,6 +66,7 @@ def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) 
     assert all(link.startswith(("#", "artifacts/")) for link in links)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("odd", ["\0", "\r", "\r\n", "\x1b\x7f\u2028\ufeff%00&#0;/?#", ""], ids=ascii)
 def test_no_character_in_a_name_stops_the_scripts(page: Any, tmp_path: Path, odd: str) -> None:
     record = replace(

@@ -101,6 +101,7 @@ VIEWS = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(("view", "selector", "words"), VIEWS.values(), ids=VIEWS)
 def test_a_view_shows_what_it_is_for_and_fits_a_phone(
     shared: Any, address: str, view: str, selector: str, words: list[str]

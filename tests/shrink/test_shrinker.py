@@ -251,6 +251,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", CASES)
 def test_the_smallest_case_cannot_be_simpler(name: str) -> None:
     wanted = CASES[name]

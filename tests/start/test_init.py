@@ -48,6 +48,7 @@ DIMS = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("case", DIMS)
 def test_dims_follow_from_traces_at_other_lengths(case: str) -> None:
     name, call, shapes, dims = DIMS[case]
@@ -91,6 +92,7 @@ def test_a_number_that_sets_a_length_is_a_dim() -> None:
     assert execute_declaration(_declared("counted", "f(100)")).arguments == {"n": kt.dim_size("n")}
 
 
+@pytest.mark.slow
 def test_integers_beside_floats_are_declared_by_their_names() -> None:
     made = _declared("judged", "f(jnp.ones((8, 32)), jnp.zeros(8, jnp.int32))")
     argument = execute_declaration(made).arguments["targets"]
@@ -132,6 +134,7 @@ GUESSED = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("case", GUESSED)
 def test_dims_are_found_with_few_traces(case: str) -> None:
     name, call, shapes = GUESSED[case]
@@ -224,6 +227,7 @@ def test_a_file_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert path.read_text(encoding="utf-8") == "# mine\n"
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("pairable", [*OF_THE_SUITES[:2], OF_JAX[0], OF_JAX[-1]], ids=lambda each: each.kernel)
 def test_a_pairing_passes_once_its_oracle_is_filled_in(pairable: Pairable) -> None:
     result = filled(pairable, backends=["interpret"])

@@ -84,6 +84,7 @@ def test_a_kernel_for_tpus_is_traced_where_there_is_none(kernel: Callable[..., A
     assert len(_traced(kernel, platform).calls) == 1
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kernel", ON_TPUS)
 def test_it_is_tested_on_tpus_and_does_not_apply_to_gpus(kernel: Callable[..., Any]) -> None:
     backends = ("interpret", "interpret-tpu", "lower:tpu-v5e", "lower:sm_90", "simulate:sm_90")

@@ -83,6 +83,7 @@ for step, run, ok in [
 """
 
 
+@pytest.mark.slow
 def test_jax_is_unchanged_after_each_interpreted_case() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False

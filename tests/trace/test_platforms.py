@@ -103,6 +103,7 @@ def test_jax_says_the_truth_again_afterwards() -> None:
     assert jax.default_backend() == "cpu"
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("kernel", [dependent, asking, only_on_tpus])
 def test_each_backend_judges_the_form_of_its_own(kernel: Callable[..., Any]) -> None:
     chosen = ["interpret", "interpret-tpu", "lower:tpu-v5e", "simulate:sm_90"]

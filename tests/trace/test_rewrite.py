@@ -159,6 +159,7 @@ def _results(kernel: Callable[..., Any], rule: Rule, kind: str, n: int) -> tuple
     return result, _interpreted(changed, x)
 
 
+@pytest.mark.sweep(29)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("kernel", RIGHT, ids=lambda k: k.__qualname__)
 @pytest.mark.parametrize(("kind", "n"), [("float32", 13), ("bfloat16", 16), ("int32", 13)])

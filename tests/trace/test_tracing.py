@@ -268,6 +268,7 @@ print(*result.unavailable.values(), sep=chr(10))
 """
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("platform", "why"),
     [("cuda", "JAX_PLATFORMS is 'cuda'"), ("tpu", "initialize backend 'tpu'"), ("bogus", "initialize backend 'bogus'")],

@@ -195,6 +195,7 @@ DROPPING: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", DROPPING)
 def test_a_known_bug_is_named_only_if_mending_the_operation_mends_the_case(name: str) -> None:
     function, oracle, known = DROPPING[name]

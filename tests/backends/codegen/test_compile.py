@@ -58,6 +58,7 @@ def _compiled(traced: Traced, target: str) -> Artifact:
     return artifact
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_target_compiles_and_tells(target: str) -> None:
     artifact = _compiled(_traced(softmax_fused, m=3, n=17), target)

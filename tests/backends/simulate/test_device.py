@@ -80,12 +80,14 @@ def test_every_simulated_kernel_has_a_recording() -> None:
     assert FIXTURE.stat().st_size <= 100_000
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", [name for name, found in BY_PAIRING.items() if any(each.bits for each in found)])
 def test_outputs_that_the_ir_defines_agree_bit_for_bit(name: str) -> None:
     for each, found in _computed(name):
         assert not each.bits or digest(found) == each.bits, _named(each)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", [name for name, found in BY_PAIRING.items() if any(each.sampled for each in found)])
 def test_other_outputs_agree_within_a_rounding(name: str) -> None:
     for each, found in _computed(name):
@@ -133,6 +135,7 @@ def _checked(bug: Bug, kernel: object, backends: list[str]) -> Result:
     return kt.check(_pairing(bug, kernel), backends=backends, depth="quick")
 
 
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_the_simulator_sees_what_interpret_mode_does_not(bug: Bug) -> None:
     if bug.name == "a block's tail left to the BlockSpec" and MASKED_BY_JAX:
@@ -149,6 +152,7 @@ def test_the_simulator_sees_what_interpret_mode_does_not(bug: Bug) -> None:
         assert any("memory_bugs.py:" in message for message in messages) or bug.verdict == "unwritten"
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_the_right_twin_is_not_accused(bug: Bug) -> None:
     result = _checked(bug, bug.right, ["interpret", *TARGETS])

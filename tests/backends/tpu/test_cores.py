@@ -100,6 +100,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(("kernel", "factor", "backend", "words"), CASES)
 def test_a_right_kernel_passes_or_is_unavailable_with_the_true_reason(
     kernel: Callable[..., Any], factor: int, backend: str, words: str

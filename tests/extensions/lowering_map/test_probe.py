@@ -84,6 +84,7 @@ def test_a_cell_of_a_tpu(primitive: str, dtype: str, outcome: str, words: str) -
     assert re.search(words, answer.message) if words else not answer.message
 
 
+@pytest.mark.slow
 def test_libtpu_says_more_than_lowering() -> None:
     pytest.importorskip("libtpu")
     found = measure(targets=["tpu-v5e"], primitives=["abs"], compiled=True)
@@ -139,6 +140,7 @@ def test_every_probe_is_well_formed() -> None:
     assert {each.only for each in probes()} == {"", "gpu", "tpu"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["sm_90", "tpu-v5e"])
 def test_lax_takes_every_probe_for_one_dtype_at_least(target: str) -> None:
     for each in {cell.probe for cell in select_cells([TARGETS[target]])}:

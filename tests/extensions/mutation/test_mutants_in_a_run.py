@@ -131,6 +131,7 @@ def test_a_mutant_that_never_ends_is_found_within_the_limit(tmp_path: Path) -> N
     assert _scores(tmp_path / "out")["halved"].share == 1.0
 
 
+@pytest.mark.slow
 def test_shards_divide_the_mutants_and_merging_joins_the_scores(tmp_path: Path) -> None:
     asked = ("--kt-mutate", "-k", "strict")
     assert _pytest(tmp_path, *asked, "--kt-report", "whole").returncode == 0

@@ -88,6 +88,7 @@ def test_a_kernel_in_which_nothing_is_found_passes_in_one_process(fake: Fake) ->
     assert fake.done == ["start memcheck", *(f"run over_body {4 * n}" for n in LENGTHS)]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("body", "tool", "verdict", "message"),
     [
