@@ -397,6 +397,12 @@ def test_eigenvalues_may_lose_what_lapack_loses_beside_vectors() -> None:
     assert sum(each.compared for each in result.records) > 15
 
 
+def lapack_pairing(name: str) -> Any:
+    """An oracle of the table, paired with LAPACK."""
+    oracle, arguments, *_ = TABLE[name]
+    return _pairing(oracle, _lapack(oracle), arguments)
+
+
 def _pairing(oracle: Function, kernel: Function, arguments: list[Any]) -> Any:
     if len(arguments) == 1:
         return kt.oracle_for(lambda a: kernel(a), a=arguments[0])(lambda a: oracle(a))
