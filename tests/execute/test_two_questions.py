@@ -196,6 +196,7 @@ CASES = (
     Case("a slope that is chosen", lambda x: x * jnp.where(x > 0, 1.0, 0.1), _leaky, RIGHT, "float32"),
     Case("a threshold in the input's 16 bits", lambda x: _shrunk(x, jnp), _shrunk, RIGHT),
     Case("a threshold in 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float32"),
+    Case("a threshold in coarser 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float16"),
     Case("a slope of five digits", lambda x: jax.nn.leaky_relu(x, 0.10001), _leaky, FORMULA, "float32"),
     Case("halves of a scale away from zero", _quantised_away, _quantised, FORMULA, "float32", 1e6),
     Case("half to even", jnp.round, np.rint, RIGHT),
