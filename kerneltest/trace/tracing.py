@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised, Stated
-from kerneltest.core.dtypes import ShapeDtype, is_promotable, parse_dtype
+from kerneltest.core.dtypes import DType, ShapeDtype, float_format, is_float, is_promotable, parse_dtype
 from kerneltest.core.failures import Failure, exception_text, reraise_interrupt, underlying_hang
 from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
@@ -446,9 +446,23 @@ def _operations(traced: Traced) -> Iterator[str]:
     return (primitive.name for primitive in found if primitive.kind not in (Kind.CALL, Kind.CAST))
 
 
+def has_constants_of_inputs(traced: Traced) -> bool:
+    """Returns whether no constant of a kernel has been rounded to a coarser float than its coarsest input has.
+
+    Then one of 16 bits is a number that the kernel's dtype cannot hold, such as the 0.1 in `x - 0.1`.
+    """
+    inputs = (float_format(leaf.dtype).unit_roundoff for leaf in traced.inputs if is_float(leaf.dtype))
+    coarsest = max(inputs, default=0.0)
+    dtypes = map(_dtype_of, filter(_may_be_rounded, iter_constants(traced.jaxpr)))
+    return all(dtype is not None and float_format(dtype).unit_roundoff <= coarsest for dtype in dtypes)
+
+
+def _dtype_of(constant: Any) -> DType | None:  # None for others than floats
+    return float_dtype(getattr(constant, "dtype", type(constant)))
+
+
 def _may_be_rounded(constant: Any) -> bool:  # from what its author wrote
-    dtype = float_dtype(getattr(constant, "dtype", type(constant)))
-    if dtype is None:
+    if (dtype := _dtype_of(constant)) is None:
         return False
     values = np.asarray(constant).astype(np.float64)
     values = values[np.isfinite(values)]

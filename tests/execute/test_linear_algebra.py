@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import scipy.linalg
 
 import kerneltest as kt
 from tests.lapack import Lapack
@@ -386,6 +387,20 @@ def test_right_kernels_pass_and_twins_are_found(name: str, kernel: Function, rig
     result = kt.check(_pairing(oracle, kernel, arguments), backends=["interpret"], depth="quick", minimize=0)
     assert result.ok is right, result.findings[:1]
     assert sum(each.compared for each in result.records) > 15
+
+
+def test_eigenvalues_may_lose_what_lapack_loses_beside_vectors() -> None:
+    matrix = kt.array("16 16", "float32", structure=S.symmetric)
+    kernel = _host(lambda a: scipy.linalg.eigh(a, lower=False, driver="evr")[0])
+    result = kt.check(_pairing(eigenvalues, kernel, [matrix]), backends=["interpret"], minimize=0)
+    assert result.findings == ()
+    assert sum(each.compared for each in result.records) > 15
+
+
+def lapack_pairing(name: str) -> Any:
+    """An oracle of the table, paired with LAPACK."""
+    oracle, arguments, *_ = TABLE[name]
+    return _pairing(oracle, _lapack(oracle), arguments)
 
 
 def _pairing(oracle: Function, kernel: Function, arguments: list[Any]) -> Any:
