@@ -25,6 +25,7 @@ class ExpectedValues:
       visible: the smallest relative error that their bounds do not admit everywhere.
       coarse: number of those that are normal numbers and whose bound exceeds a tenth of them.
       narrow: the dtype below float64 in which the oracle returned an output, if nothing declares it; else "".
+      single: grid axes with one program and loops with one step, in words.
     """
 
     finite: Count
@@ -33,6 +34,7 @@ class ExpectedValues:
     visible: Float = 0.0
     coarse: Count = 0
     narrow: str = ""
+    single: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
