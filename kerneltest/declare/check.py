@@ -99,16 +99,15 @@ def check_axes(pairing: Pairing) -> Problems:
         if leaf.kind.along_last_axis and not leaf.shape:
             yield (f"argument {path!r}", "it needs an axis for its values to depend on each other along, such as 'n'")
         if leaf.least and pairing.where is None:
-            yield from _check_least(f"argument {path!r}", pairing, leaf, least)
+            shortest = {
+                name: min(each.shortest for each in (pairing.dims[name], *pairing.dims[name].on.values()))
+                for name in dims_in_axes(leaf.shape)
+            }
+            yield from _check_least(path, leaf, {**least, **shortest})
 
 
-# Checks that the shortest axis has the positions or counts of an array that is not empty. A relation may exclude it.
-def _check_least(place: str, pairing: Pairing, leaf: ArrayArgument, least: Mapping[str, int]) -> Problems:
-    shortest = {
-        name: min(each.shortest for each in (pairing.dims[name], *pairing.dims[name].on.values()))
-        for name in dims_in_axes(leaf.shape)
-    }
-    lengths = {**least, **shortest}
+# Checks that an axis has the positions or counts of an array that is not empty.
+def _check_least(path: str, leaf: ArrayArgument, lengths: Mapping[str, int]) -> Problems:
     end, needed = length_of(leaf.bound, lengths), leaf.least + (not leaf.kind.includes_end)
     if end >= needed or not all(length_of(axis, lengths) for axis in leaf.shape):
         return
@@ -116,7 +115,7 @@ def _check_least(place: str, pairing: Pairing, leaf: ArrayArgument, least: Mappi
     if names := dims_in(leaf.bound):
         example = f", as in dims=dict({leaf.bound}=kt.dim(minimum={needed}))" if isinstance(leaf.bound, str) else ""
         cure = f"; exclude shorter lengths of {' and '.join(dict.fromkeys(names))}{example}"
-    yield place, f"no number from {leaf.least} on is in a length of {end}{cure}"
+    yield f"argument {path!r}", f"no number from {leaf.least} on is in a length of {end}{cure}"
 
 
 def _keeps_64_bits() -> bool:
@@ -524,10 +523,14 @@ def _check_where(pairing: Pairing) -> Problems:
     lengths = {name: dim.shortest for name, dim in pairing.dims.items()}
     rows = [dict(zip(options, row, strict=True)) for row in itertools.islice(itertools.product(*options.values()), 64)]
     try:
-        admitted = [row for row in rows if pairing.fit_lengths(lengths, row)]
+        fitted = [(row, found) for row in rows if (found := pairing.fit_lengths(lengths, row))]
     except Exception as error:
         yield "where", f"it raised {format_exception(error)}"
         return
+    admitted = [row for row, _ in fitted]
+    for path, leaf in pairing.leaves.items():
+        misfits = (problem for _, found in fitted if leaf.least for problem in _check_least(path, leaf, found))
+        yield from itertools.islice(misfits, 1)
     meets = "give the dims lengths that meet it, as in kt.dim(values=...)"
     if not admitted:
         yield "where", f"it admits none of the lengths that were tried, from the shortest on; {meets}"

@@ -48,6 +48,7 @@ class Invariant:
     once: bool
     follows: bool = False
     every_order: bool = False
+    least: int = 1
     other: OtherCase | None = None
 
     @property
@@ -70,6 +71,7 @@ def invariant(
     once: bool = False,
     follows: bool = False,
     every_order: bool = False,
+    least: int = 1,
     other: OtherCase | None = None,
 ) -> Callable[[Vary], Vary]:
     """Registers a generator `(context) -> variations` as an invariant; in a `conftest.py`, for every suite.
@@ -90,6 +92,8 @@ def invariant(
       once: one case for each pairing and dtype, rather than one for each of several signatures.
       every_order: as many signatures as it takes for each of two dims to be twice the longer one, and for each static
         option to occur twice; those of deeper plans too, if the run's own are too few.
+      least: the number of signatures, if there are so many, though a plan of its depth has fewer; for variations that
+        cost no compilation.
       follows: for kerneltest's own, whose verdicts are reused: what it runs follows from the kernel's jaxpr, unless
         that has rules of its own for derivatives or batches.
       other: for kerneltest's own: the case with other values whose expectation it uses besides that of the plain call.
@@ -104,7 +108,7 @@ def invariant(
         if known and known.vary.__module__ != vary.__module__:
             raise ValueError(f"invariant: the name {name!r} is taken by {known.vary.__module__}")
         family = Family(name, GroupName.INVARIANTS, normal_values, lambda slot: slot.is_float_data, False, True)
-        INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once, follows, every_order, other)
+        INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once, follows, every_order, least, other)
         return vary
 
     return register
@@ -117,7 +121,7 @@ def _chosen_signatures(item: Item, known: Invariant) -> list[Signature]:
         own = (s for s in signatures(item.pairing, depth) if s.dtype == item.dtype and all(n for _, n in s.dims))
         return [s for s in own if s not in shallower and known.applies(item.pairing, s)]
 
-    count = 1 if known.once else _SIGNATURES[item.depth]
+    count = 1 if known.once else max(_SIGNATURES[item.depth], known.least)
     telling, others = order_by_variety(item.pairing, added("quick"))
     deeper = DEPTHS[1:] if known.every_order and telling else DEPTHS[1 : DEPTHS.index(item.depth) + 1]
     if known.every_order:

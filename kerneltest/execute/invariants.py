@@ -210,17 +210,20 @@ def _selects(pairing: Pairing, signature: Signature) -> bool:
     return any(selecting)
 
 
-@invariant(applies=_selects)
+@invariant(applies=_selects, least=3, other=_other_case)
 def unread_values(context: CaseContext) -> Iterator[Variation]:
     """The data that the oracle does not read do not matter, such as those under a mask or past a length."""
-    context.cache.process.enter_phase(Phase.EXPECTING)
-    poisoned = poisoned_arguments(context.pairing, context.case, context.traced.outputs)
-    if not poisoned:
+    pairing, cache, unread = context.pairing, context.cache, False
+    cache.process.enter_phase(Phase.EXPECTING)
+    for case in (context.case, _other_case(pairing, context.case, context.seed, cache)):
+        expectation, _ = cache.expectations.of(pairing, case, context.traced)
+        for words, changed in poisoned_arguments(pairing, case, context.traced.outputs).items():
+            unread, label = True, f"with {words} in elements of {', '.join(changed)} that the oracle does not read"
+            arguments = {**cache.expectations.arguments(pairing, case), **changed}
+            leaves = tuple(arguments[path] for path, _ in case.signature.dtypes)
+            yield Variation(context.traced, leaves, (OutputCheck(label, context.by_oracle(expectation)),))
+    if not unread:
         raise Failure(Verdict.UNAVAILABLE, "the oracle reads all of the data, or they must be finite")
-    for words, changed in poisoned.items():
-        label = f"with {words} in elements of {', '.join(changed)} that the oracle does not read"
-        leaves = tuple({**context.arguments, **changed}[path] for path, _ in context.case.signature.dtypes)
-        yield Variation(context.traced, leaves, (OutputCheck(label, context.by_oracle()),))
 
 
 @invariant(rewrites=True)

@@ -48,6 +48,7 @@ from kerneltest.plan.signatures import Signature, signature_dtypes, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import ExpectedValues
 from kerneltest.trace.cost_model import estimate_work
+from kerneltest.trace.single_steps import single_steps
 from kerneltest.trace.tracing import Traced, trace
 
 _COARSE = 0.1  # relative error that a useful bound does not admit
@@ -79,7 +80,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         apart = functools.partial(evaluate_apart, context)
         claim = plain_claim(context, outputs, precision, bitwise=bitwise, evaluate_apart=apart)
         outcome = judge_claims(context, passing, [claim], with_evidence=with_evidence, claimed=claimed)
-        expected = replace(_expected_values(claim), narrow=narrow)
+        expected = replace(_expected_values(claim), narrow=narrow, single=single_steps(traced))
         return replace(outcome, record=replace(outcome.record, expected=expected))
 
     def judge_on_fast_path() -> Outcome:

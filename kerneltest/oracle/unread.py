@@ -34,9 +34,10 @@ def poisoned_arguments(pairing: Pairing, case: AnyCase, outputs: tuple[ShapeDtyp
     domain. The oracle's outputs remain those of the case. Data from which other arguments follow remain as they are.
     """
     arguments, poisoned = case.fill(pairing), dict[str, dict[str, Array]]()
+    unchanged = {path: widen(value) for path, value in arguments.items()}
 
     def evaluate(changed: Arguments) -> bytes:
-        wide = {path: widen(value) for path, value in {**arguments, **changed}.items()}
+        wide = {**unchanged, **{path: widen(value) for path, value in changed.items()}}
         parts = evaluate_oracle(pairing, case.signature, wide, outputs)
         return b"|".join(value.tobytes() for part in parts for value in part)
 
@@ -53,15 +54,18 @@ def poisoned_arguments(pairing: Pairing, case: AnyCase, outputs: tuple[ShapeDtyp
     sources = {name for leaf in pairing.leaves.values() if leaf.derivation for name in leaf.derivation.parameters}
     for path, slot in signature_slots(pairing, case.signature).items():
         values, made = arguments[path], {} if path in sources else _poison(slot)
-        parts, unread = deque([_hidden(pairing, path, arguments), np.arange(slot.size)] if made else ()), [np.arange(0)]
-        fillings, tries = [*made.values(), *_far_values(slot)], 0
-        while parts and (tries := tries + 1) <= _MOST_TRIES:
-            part = parts.popleft()
-            if all(is_unread({path: _with(values, part, filling)}) for filling in fillings if part.size):
-                unread.append(part)
-            elif len(part) > 1:
-                parts += np.array_split(part, 2)
-        found = np.concatenate(unread)
+        found, parts = np.arange(0), [_hidden(pairing, path, arguments), np.arange(slot.size)]
+        for number, filling in enumerate([*made.values(), *_far_values(slot)] if made else []):
+            if number and (not found.size or is_unread({path: _with(values, found, filling)})):
+                continue  # as nearly always: the first one finds what is read
+            left, parts, tries = deque(parts), [], 0
+            while left and (tries := tries + 1) <= _MOST_TRIES:
+                part = left.popleft()
+                if is_unread({path: _with(values, part, filling)}):
+                    parts.append(part)
+                elif len(part) > 1:
+                    left += np.array_split(part, 2)
+            found = np.concatenate([np.arange(0), *parts])
         for words, filling in made.items() if found.size else ():
             poisoned.setdefault(words, {})[path] = _with(values, found, filling)
     return {words: changed for words, changed in poisoned.items() if is_unread(changed)}

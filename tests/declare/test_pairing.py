@@ -91,6 +91,10 @@ MISFITS: dict[str, tuple[dict[str, Any], list[str]]] = {
         dict(y=kt.lengths("b", up_to="n", least=3), dims=dict(n=kt.dim(minimum=3, on={"tpu": kt.dim(values=(2, 8))}))),
         ["argument 'y'", "no number from 3 on is in a length of 2"],
     ),
+    "a count from 3 on of an axis of which a relation admits less": (
+        dict(y=kt.lengths("b", up_to="n", least=3), where=lambda n: n > 1),
+        ["argument 'y'", "no number from 3 on is in a length of 2; exclude shorter lengths of n"],
+    ),
     "optional in optional": (
         dict(y=kt.optional(kt.tree({"a": kt.optional(N)}))),
         ["argument 'y'", "it may be absent as a whole, so none of its parts is optional"],

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.core.verdicts import Verdict
@@ -268,3 +269,51 @@ def test_known_findings_are_not_told_as_asking_nothing() -> None:
     result = kt.check(pair(twice, lambda x: x * np.nan), depth="quick")
     assert result.findings
     assert Informativeness(result.records).problems() == []
+
+
+BLOCK = 16
+
+
+def sums_of_blocks(x: Any, *, looped: bool) -> Any:
+    """Sums rows in blocks: in programs of a grid that add to one output, or in a loop."""
+    m, n = x.shape
+    blocks = -(-n // BLOCK)
+    x = jnp.pad(x, ((0, 0), (0, blocks * BLOCK - n)))
+    out = jax.ShapeDtypeStruct((m,), x.dtype)
+
+    def add(x_ref: Any, out_ref: Any) -> None:
+        is_first = pl.program_id(1) == 0
+        out_ref[...] = jnp.where(is_first, 0, out_ref[...]) + x_ref[...].sum(axis=1)
+
+    def loop(x_ref: Any, out_ref: Any) -> None:
+        step = lambda j, total: total + x_ref[:, pl.ds(j * BLOCK, BLOCK)].sum(axis=1)  # noqa: E731
+        out_ref[...] = jax.lax.fori_loop(0, blocks, step, jnp.zeros(m, x.dtype))
+
+    if looped:
+        return pl.pallas_call(loop, out_shape=out)(x)
+    blocked, whole_rows = pl.BlockSpec((m, BLOCK), lambda i, j: (i, j)), pl.BlockSpec((m,), lambda i, j: (i,))
+    return pl.pallas_call(add, grid=(1, blocks), in_specs=[blocked], out_specs=whole_rows, out_shape=out)(x)
+
+
+@pytest.mark.parametrize(
+    ("looped", "n", "words"),
+    [
+        (False, kt.dim(maximum=12), "axis 1 of the grid at {} has one program in every case"),
+        (False, kt.dim(values=(16,)), "as in dims=dict(n=kt.dim(block=16))"),
+        (True, kt.dim(maximum=12), "the loop at {} has one step in every case"),
+        (False, kt.dim(block=16), ""),
+        (True, kt.dim(values=(12, 24)), ""),
+    ],
+)
+def test_a_grid_or_loop_that_never_goes_on_is_a_remark(looped: bool, n: Any, words: str) -> None:
+    pairing = pair(
+        lambda x: sums_of_blocks(x, looped=looped),
+        lambda x: x.sum(axis=1),
+        x=kt.array("m n", "float32", domain=(-9, 9)),
+        dims=dict(m=kt.dim(values=(3, 2)), n=n),
+    )
+    found = Informativeness(kt.check(pairing, depth="quick").records).remarks()
+    where = "tests/execute/test_little_asked.py"
+    assert len(found) == bool(words)
+    assert all(part in found[0] for part in words.split("{}") if words)
+    assert all(where in text for text in found)

@@ -119,6 +119,18 @@ def scaled(x: jax.Array, s: jax.Array, wrong: bool) -> jax.Array:
     return made(x, s)
 
 
+def masked(x: jax.Array, y: jax.Array, wrong: bool) -> jax.Array:
+    return whole(lambda x, y: x[...] * y[...] if wrong else jnp.where(y[...] > 0, x[...], 0), x, x, y)
+
+
+def up_to_each_length(x: jax.Array, y: jax.Array, wrong: bool) -> jax.Array:
+    def body(x_ref: Any, y_ref: Any) -> jax.Array:
+        live = jnp.arange(x.shape[1]) < y_ref[...][:, None]
+        return jnp.sum(x_ref[...] * live if wrong else jnp.where(live, x_ref[...], 0), axis=1)
+
+    return whole(body, jax.ShapeDtypeStruct(y.shape, x.dtype), x, y)
+
+
 Kernel = Callable[..., jax.Array]
 SLOTS = dict(x=kt.array("m n", "float32", domain=SOME))
 TWO = kt.dim(values=(2,))
@@ -189,6 +201,16 @@ ROWS: Mapping[str, tuple[dict[str, Any], Callable[..., Any], Kernel]] = {
         dict(x=kt.array("n", "float32", domain=SOME), y=kt.array("n", "float32", domain=SOME)),
         lambda x, y: x * y,
         scaled,
+    ),
+    "NaN under a mask, with a domain": (
+        dict(x=kt.array("n", "float32", domain=SOME), y=kt.mask("n", "float32"), dims=dict(n=kt.dim(block=BLOCK))),
+        lambda x, y: np.where(y > 0, x, 0),
+        masked,
+    ),
+    "NaN past a length, with a domain": (
+        dict(**SLOTS, y=kt.lengths("m", up_to="n"), dims=dict(m=TWO, n=kt.dim(values=(8, 16)))),
+        lambda x, y: np.array([row[:n].sum() for row, n in zip(x, y, strict=True)]),
+        up_to_each_length,
     ),
     "the gradient of whole blocks": (
         dict(

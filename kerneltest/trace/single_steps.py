@@ -1,0 +1,41 @@
+"""Grid axes with one program and loops with one step, of which a case shows neither order nor carried state."""
+
+import functools
+from collections.abc import Iterator
+
+from kerneltest.trace.jax_compat.jaxprs import open_jaxpr
+from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.rewrite import is_plain_call
+from kerneltest.trace.tracing import Call, Traced
+from kerneltest.trace.walk import equations_in, primitive_name
+
+
+@functools.lru_cache(maxsize=16)  # the cases of a signature follow one another
+def single_steps(traced: Traced) -> tuple[str, ...]:
+    """Returns in words each loop that runs once, and each axis by which index maps choose blocks of several elements.
+
+    Lengths past that block, which belongs to the words, would have more programs.
+    """
+    calls = (call for call in traced.calls if is_plain_call(call.equation))
+    return tuple(dict.fromkeys(words for call in calls for words in (*_axes(call), *_loops(call))))
+
+
+def _axes(call: Call) -> Iterator[str]:
+    place = line_of(call.equation.source_info)
+    for axis in (axis for axis, programs in enumerate(call.grid) if programs == 1):
+        for mapping in call.equation.params["grid_mapping"].block_mappings:
+            index_map = open_jaxpr(mapping.index_map_jaxpr)
+            for index, block in zip(index_map.outvars, mapping.block_shape, strict=False):
+                size = getattr(block, "block_size", 0)
+                if index is index_map.invars[axis] and size > 1:
+                    yield f"axis {axis} of the grid at {place} has one program in every case{_longer(str(size))}"
+
+
+def _loops(call: Call) -> Iterator[str]:
+    for equation, _ in equations_in(call.equation):
+        if primitive_name(equation) == "scan" and equation.params["length"] == 1:
+            yield f"the loop at {line_of(equation.source_info)} has one step in every case{_longer('...')}"
+
+
+def _longer(block: str) -> str:
+    return f"; lengths past its block would have more, as in dims=dict(n=kt.dim(block={block}))"
