@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised, Stated
-from kerneltest.core.dtypes import DType, ShapeDtype, float_format, is_float, is_promotable, parse_dtype
+from kerneltest.core.dtypes import DType, ShapeDtype, is_promotable, parse_dtype
 from kerneltest.core.failures import Failure, exception_text, reraise_interrupt, underlying_hang
 from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
@@ -447,14 +447,14 @@ def _operations(traced: Traced) -> Iterator[str]:
 
 
 def has_constants_of_inputs(traced: Traced) -> bool:
-    """Returns whether no constant of a kernel has been rounded to a coarser float than its coarsest input has.
+    """Returns whether all constants of a kernel that have been rounded are of 16 bits, in the dtype of an input.
 
-    Then one of 16 bits is a number that the kernel's dtype cannot hold, such as the 0.1 in `x - 0.1`.
+    Then one is a number that the kernel's dtype cannot hold, such as the 0.1 in `x - 0.1`. One of another dtype may be
+    its author's mistake.
     """
-    inputs = (float_format(leaf.dtype).unit_roundoff for leaf in traced.inputs if is_float(leaf.dtype))
-    coarsest = max(inputs, default=0.0)
-    dtypes = map(_dtype_of, filter(_may_be_rounded, iter_constants(traced.jaxpr)))
-    return all(dtype is not None and float_format(dtype).unit_roundoff <= coarsest for dtype in dtypes)
+    inputs = [leaf.dtype for leaf in traced.inputs if leaf.dtype.itemsize == 2]
+    dtypes = {_dtype_of(constant) for constant in iter_constants(traced.jaxpr) if _may_be_rounded(constant)}
+    return bool(dtypes) and dtypes <= set(inputs)
 
 
 def _dtype_of(constant: Any) -> DType | None:  # None for others than floats
