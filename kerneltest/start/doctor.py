@@ -46,7 +46,7 @@ _PACKAGES = {
     "z3-solver": ("--kt-prove", "pip install 'kerneltest[prove]'"),
 }
 _MISSING = {
-    "compile:xla-sm_90": "pip install 'kerneltest[xla-cuda]'",
+    "compile:xla": "pip install 'kerneltest[xla-cuda]'",
     "compile:tpu": "pip install 'kerneltest[tpu]'",
     "compile": "pip install 'kerneltest[compile]'",
     "cuda": f"an NVIDIA GPU, and pip install '{WHEELS['cuda']}'",
