@@ -14,6 +14,7 @@ from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.codegen.gpu_features import check_features
 from kerneltest.backends.codegen.tiers import LoweredKernel, lower, lower_call, unsupported_on
 from kerneltest.backends.simulate.at_scale import SimulatedAtScale
+from kerneltest.backends.simulate.ir import unsupported_failure
 from kerneltest.backends.simulate.memory import SimulatedBuffer, memory_failure, signless
 from kerneltest.backends.simulate.mosaic_gpu.backend import SimulatedKernel, prepare_calls
 from kerneltest.backends.simulate.operations.elementwise import plain_name
@@ -58,6 +59,8 @@ class Simulate(Backend):
         return replace(self, orders=count)
 
     def unsupported_reason(self, traced: Traced) -> str:
+        if "mosaic_gpu" in traced.dialects and jax.__version_info__ < (0, 11):
+            return f"JAX {jax.__version__} lowers Mosaic GPU kernels without the dialect that is simulated"
         return unsupported_on(traced, self.target)
 
     def prepare(self, traced: Traced) -> Executable:
@@ -70,6 +73,8 @@ class Simulate(Backend):
         return _kernels.setdefault((traced, calls), Simulated(traced, by_equation, precision_of(traced)))
 
     def prepare_at_scale(self, traced: Traced) -> SimulatedAtScale:
+        if "mosaic_gpu" in traced.dialects:
+            raise unsupported_failure("production sizes of Mosaic GPU kernels")
         return SimulatedAtScale(traced, self.target, precision_of(traced))
 
 

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 import jax
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
+from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
+from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
 
 T = TypeVar("T")
@@ -41,15 +43,11 @@ class _DoneError(Exception):
     pass
 
 
-class NoDialectError(Exception):
-    """JAX lowers a kernel without the Mosaic GPU dialect of whole vectors, as it does by default before 0.12."""
-
-
 def read_dialect(function: Callable[..., Any], shapes: Sequence[Any], target: Target, read: Callable[[Any], T]) -> T:
     """Lowers a function that calls one kernel up to the dialect of whole vectors with layouts, and reads the module.
 
     Raises:
-      NoDialectError: JAX does not use it for this kernel.
+      Failure: `unavailable` if JAX does not use it for this kernel, as it does not by default before 0.12.
     """
     found: list[T] = []
 
@@ -66,9 +64,8 @@ def read_dialect(function: Callable[..., Any], shapes: Sequence[Any], target: Ta
         return found[0]
     finally:
         _take.reset(token)
-    raise NoDialectError(
-        f"JAX {jax.__version__} lowers this kernel without the dialect that is simulated, as 0.12 does"
-    )
+    said = f"JAX {jax.__version__} lowers this kernel without the dialect that is simulated, which JAX 0.12 uses"
+    raise Failure(Verdict.UNAVAILABLE, said)
 
 
 @functools.cache

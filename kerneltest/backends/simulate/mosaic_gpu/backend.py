@@ -13,13 +13,13 @@ from kerneltest.backends.simulate.mosaic_gpu.machine import Block, Cluster, Laun
 from kerneltest.backends.simulate.mosaic_gpu.memory import Faults, Memory, Ref, plain_layout
 from kerneltest.backends.simulate.mosaic_gpu.operations import Compiler, run
 from kerneltest.backends.simulate.mosaic_gpu.program import read_program
-from kerneltest.core.details import Hung, Nondeterministic, NotBuilt, Stated, UndefinedSource
+from kerneltest.core.details import Hung, Nondeterministic, NotBuilt, UndefinedSource
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxprs import core_meshes, parameter_names
-from kerneltest.trace.jax_compat.mosaic_gpu_lowering import NoDialectError, read_dialect
+from kerneltest.trace.jax_compat.mosaic_gpu_lowering import read_dialect
 from kerneltest.trace.partial_arrays import PartialArray, run_filled
 from kerneltest.trace.runnable import call_as_function, outer_references, uses_outer_references
 from kerneltest.trace.tracing import Call, Traced
@@ -45,8 +45,6 @@ def prepare_calls(
             calls[id(call.equation)] = SimulatedKernel(call, target, orders)
         except Failure:
             raise
-        except NoDialectError as error:
-            raise Failure(Verdict.UNAVAILABLE, Stated(str(error))) from error
         except Exception:
             lower()
             raise
