@@ -14,7 +14,9 @@ from kernels.pipeline_copy import pipeline_swizzled_copy
 from kerneltest.api import Result, pairing_id
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.simulate.mosaic_gpu.memory import tiled_layout
+from kerneltest.core import targets
 from kerneltest.core.failures import Failure
+from kerneltest.localize.case_replay import MutableKernel
 from kerneltest.plan.cases import value_cases
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import trace
@@ -82,6 +84,12 @@ def test_what_is_not_supported_is_named_with_its_line() -> None:
     with pytest.raises(Failure, match=rf"operation mosaic_gpu\.\w+.*{Path(__file__).name}:\d+") as caught:
         stage.prepare(trace(pairing, signatures(pairing, "quick")[0]))
     assert caught.value.verdict == "unavailable"
+
+
+def test_no_repair_is_searched_for() -> None:
+    pairing = _pairing(mosaic_gpu_bugs.hopper(), 64, 64, 64)
+    with pytest.raises(Failure, match="does not support changed Mosaic GPU kernels"):
+        MutableKernel(trace(pairing, signatures(pairing, "quick")[0]), targets.TARGETS["sm_90"], {})
 
 
 @pytest.mark.parametrize("swizzle", [128, 64, 32, 16])

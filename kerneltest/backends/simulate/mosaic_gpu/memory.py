@@ -168,6 +168,7 @@ class Memory:
         self.writers = np.zeros(size, np.int32)
         self.readers: dict[int, Array] = {}
         self.log: list[Accessed] = []
+        self._unfenced: list[Accessed] = []
 
     def load(self, layout: Layout) -> Array:
         """Returns the elements of a reference, without a check."""
@@ -199,6 +200,8 @@ class Memory:
             element = self._element(first + spots.start if isinstance(spots, slice) else int(spots[first]))
             self.faults.reads[UndefinedSource(UndefinedCause.UNWRITTEN, place, self.name + element)] = None
         self.log.append(Accessed(agent.scope, agent.event, visit, self.fenced and not agent.asynchronous))
+        if self.log[-1].unfenced:
+            self._unfenced.append(self.log[-1])
         if writes:
             self.writers[spots], self.written[spots] = len(self.log), True
             return
@@ -208,9 +211,9 @@ class Memory:
 
     def fence(self, agent: Agent) -> None:
         """Orders what an agent is ordered after before later accesses of the copy engine and the tensor core."""
-        for access in self.log:
-            if access.unfenced and access.event & agent.known:
-                access.unfenced = False
+        for access in self._unfenced:
+            access.unfenced = not access.event & agent.known
+        self._unfenced = [access for access in self._unfenced if access.unfenced]
 
     def _compare(self, agent: Agent, visit: Visit, earlier: Array, spots: slice | Array) -> None:
         if not earlier.size:
