@@ -63,7 +63,12 @@ def list_backends() -> list[BackendRow]:
         reason = _unless_broken(partial(_unavailable, name))
         groups.setdefault((generic_id(name), reason, _how_to_install(name) if reason else ""), []).append(name)
     return [
-        BackendRow(shown, tuple(BackendId.parse(name).target for name in names if shown != name), reason, install)
+        BackendRow(
+            shown,
+            tuple(BackendId.parse(name).target.removeprefix("xla-") for name in names if shown != name),
+            reason,
+            install,
+        )
         for (shown, reason, install), names in groups.items()
     ]
 

@@ -84,8 +84,7 @@ class XlaCompile(Backend):
     def unavailable(self) -> str:
         if importlib.util.find_spec("jax_cuda13_plugin") is None:
             return (
-                "XLA's CUDA compiler is not installed (pip install kerneltest[xla-cuda]); "
-                f"compile:{self.target} works without it"
+                "XLA's CUDA compiler is not installed (pip install kerneltest[xla-cuda]); compile:sm_* works without it"
             )
         if reason := _problem():
             return f"XLA's CUDA compiler does not start: {reason}"
