@@ -281,7 +281,7 @@ def test_the_page_on_backends_has_every_one() -> None:
     page = PAGES["docs/backends.md"]
     rows = " ".join(re.findall(r"^\| (`.+?) \|", page, re.MULTILINE))
     assert set(re.findall(r"`(.+?)`", rows)) == {
-        re.sub(rf":({'|'.join([*TARGETS, *TPUS])})$", ":TARGET", each) for each in REGISTRY
+        re.sub(rf":(xla-)?({'|'.join([*TARGETS, *TPUS])})$", r":\1TARGET", each) for each in REGISTRY
     }
     gpus, tpus = ([f"`{target}`" for target in targets] for targets in (TARGETS, TPUS))
     named = f"TARGET is {', '.join(gpus[:-1])} or {gpus[-1]}; for `lower` and `compile` also"

@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 import jax
-import numpy as np
 
-from kerneltest.backends.base import Backend, DType, Executable, Outputs
+from kerneltest.backends.base import Backend, Executable, Outputs
 from kerneltest.backends.jitted import NumpyPath, interpreting_failure
 from kerneltest.core.details import Raised
-from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
@@ -24,12 +23,10 @@ from kerneltest.trace.jax_compat import tpu_interpreter as tpu
 from kerneltest.trace.jax_compat.interpreter_threads import EvaluateThread, patch_interpreters
 from kerneltest.trace.jax_compat.jaxprs import Equation, sparse_cores
 from kerneltest.trace.jax_compat.patches import disable_debugging_in_callbacks
-from kerneltest.trace.jax_compat.tpu_interpreter import ChooseFill as AnyFill
 from kerneltest.trace.jax_compat.tpu_interpreter import layout_of, overhanging_alias
 from kerneltest.trace.jax_environment import fast_compile_options
-from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN, PartialArray, PartialKernel, require_defined
+from kerneltest.trace.partial_arrays import FilledCall, PartialKernel, require_defined, run_filled
 from kerneltest.trace.platform_dispatch import DIALECT_MODULES, INTERPRETED_TPU, abstract_platform
-from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.runnable import outer_references, uses_outer_references
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
 
@@ -78,7 +75,7 @@ class InterpretMosaic(Backend):
             return None
         return InterpretedInNumpy(traced, self._prepare_calls(traced, self._evaluate), traced.adapt_precision(XLA_CPU))
 
-    def _prepare_calls(self, traced: Traced, prepare: Callable[[Call, Equation], "_Run"]) -> dict[int, "_Run"]:
+    def _prepare_calls(self, traced: Traced, prepare: Callable[[Call, Equation], FilledCall]) -> dict[int, FilledCall]:
         try:
             with jax.default_device(kernel_device("cpu")), self._place(), patch_interpreters():
                 return {id(call.equation): prepare(call, self._rewrite(call)) for call in traced.calls}
@@ -102,16 +99,16 @@ class InterpretMosaic(Backend):
             call, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.interpret_parameters(equation)
         )
 
-    def _compile(self, call: Call, equation: Equation) -> "_Run":
+    def _compile(self, call: Call, equation: Equation) -> FilledCall:
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
         traced = jax.jit(partial(equation.primitive.bind, **equation.params)).trace(*shapes)
         return self._runner(call, traced.lower().compile(compiler_options=fast_compile_options(traced.jaxpr.jaxpr)))
 
-    def _evaluate(self, call: Call, equation: Equation) -> "_Run":
+    def _evaluate(self, call: Call, equation: Equation) -> FilledCall:
         evaluation = NumpyInterpretedCall(equation)
         return self._runner(call, evaluation, evaluation.run_thread)
 
-    def _runner(self, call: Call, function: Callable[..., Any], thread: EvaluateThread | None = None) -> "_Run":
+    def _runner(self, call: Call, function: Callable[..., Any], thread: EvaluateThread | None = None) -> FilledCall:
         if self.dialect == "mosaic_gpu":
             return lambda operands, fill: tpu.InterpretResult(gpu.run(function, operands, thread))
         layout = layout_of(call.equation)
@@ -125,28 +122,18 @@ class InterpretMosaic(Backend):
         return abstract_platform(INTERPRETED_TPU) if self.dialect == "mosaic_tpu" else nullcontext()
 
 
-# Runs a call on its operands. Unwritten memory holds the values of the second argument, or the interpreter's own if
-# that is None.
-_Run = Callable[[Sequence[Any], AnyFill | None], tpu.InterpretResult]
-
-
-# Returns another value for unwritten memory than JAX's interpreter puts there: NaN, or the largest integer.
-def _other_fill(dtype: DType) -> Any:
-    return Fill(nan=not is_float(dtype))(dtype)
-
-
 @dataclass(frozen=True, slots=True)
 class Interpreted:
     """A kernel whose Mosaic calls are interpreted by functions, one for the id of each call's equation."""
 
     traced: Traced
-    calls: dict[int, _Run]
+    calls: dict[int, FilledCall]
     precision: Precision
 
     def run(self, leaves: Sequence[Array]) -> Outputs:
         try:
             with jax.default_device(kernel_device("cpu")), disable_debugging_in_callbacks():
-                kernel = PartialKernel(self.traced, lambda e, operands: _run_call(self.calls[id(e)], operands))
+                kernel = PartialKernel(self.traced, lambda e, operands: run_filled(self.calls[id(e)], operands))
                 outputs = kernel(leaves)
         except Failure:
             raise
@@ -162,28 +149,3 @@ class InterpretedInNumpy(Interpreted):
     kinds: ClassVar[frozenset[Hashable]] = frozenset()
 
     run_jax_interpreter = Interpreted.run
-
-
-# Runs one call; if it reads unwritten memory, a second time with other values there, to see what depends on it.
-def _run_call(run: _Run, operands: Sequence[PartialArray]) -> list[PartialArray]:
-    ran = run([operand.values for operand in operands], None)
-    sources = tuple(dict.fromkeys([*ran.reads, *(s for operand in operands for s in operand.sources)]))
-    if not sources and not any(mask is not None for mask in ran.unwritten):
-        return [PartialArray(output) for output in ran.outputs]
-    others = run([_refill(operand) for operand in operands], _other_fill)
-    results = []
-    for number, (output, other) in enumerate(zip(ran.outputs, others.outputs, strict=True)):
-        differs = (output != other) & ~((output != output) & (other != other))
-        codes = np.where(differs, np.uint8(UNINITIALISED), np.uint8(0))
-        if ran.unwritten and (mask := ran.unwritten[number]) is not None:
-            codes[mask] = UNWRITTEN
-        results.append(PartialArray(output, codes, sources) if codes.any() else PartialArray(output))
-    return results
-
-
-def _refill(operand: PartialArray) -> Any:
-    if operand.undefined is None:
-        return operand.values
-    values = np.array(operand.values)
-    values[operand.undefined != 0] = _other_fill(values.dtype)
-    return values

@@ -8,7 +8,7 @@ from inspect import isabstract
 from typing import TYPE_CHECKING, Any
 
 from kerneltest.core.ids import BackendId
-from kerneltest.core.targets import BACKEND_IDS, TARGETS, TPUS, Tier, suggest_backend
+from kerneltest.core.targets import BACKEND_IDS, TARGETS, TPUS, XLA_TARGETS, Tier, suggest_backend
 
 if TYPE_CHECKING:
     from kerneltest.backends.base import Backend
@@ -51,7 +51,7 @@ _ENTRIES = [
     *_each(Tier.LOWER, TPUS, "kerneltest.backends.tpu.tiers.LowerTpu", "tpu-v5e"),
     *_each(Tier.COMPILE, TARGETS, "kerneltest.backends.codegen.tiers.CompileGpu"),
     *_each(Tier.COMPILE, TPUS, "kerneltest.backends.tpu.tiers.CompileTpu"),
-    _entry("compile:xla-sm_90", "kerneltest.backends.codegen.xla_cuda.XlaCompile", TARGETS["sm_90"], in_all=False),
+    *_each(Tier.COMPILE, XLA_TARGETS, "kerneltest.backends.codegen.xla_cuda.XlaCompile"),
     *_each(Tier.SIMULATE, TARGETS, "kerneltest.backends.simulate.backend.Simulate", "sm_90 gfx942"),
     _entry("cuda", "kerneltest.backends.device.Device", frozenset({"mosaic_tpu"})),
     _entry("rocm", "kerneltest.backends.device.Device", frozenset({"mosaic_tpu", "mosaic_gpu"})),
@@ -119,6 +119,8 @@ def select_ids(words: Sequence[str]) -> tuple[str, ...]:
 def generic_id(backend_id: str) -> str:
     """Returns an id as help texts show it, with TARGET in place of its target: `lower:TARGET`."""
     backend = BackendId.parse(backend_id)
+    if backend.target in XLA_TARGETS:
+        return f"{backend.tier}:xla-TARGET"
     return f"{backend.tier}:TARGET" if backend.target in TARGETS or backend.target in TPUS else backend_id
 
 

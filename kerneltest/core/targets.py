@@ -44,6 +44,7 @@ class Target:
     # the maximum number of programs along x, y and z of one launch
     grid: tuple[int, int, int] = (2**31 - 1, 2**16 - 1, 2**16 - 1)
     work_items: int = 0  # the maximum number of threads along an axis of one launch; 0 if only `grid` limits them
+    features: tuple[str, ...] = ()  # what Mosaic GPU kernels can use there and not on every NVIDIA GPU
 
     def __str__(self) -> str:
         return self.id
@@ -53,9 +54,14 @@ class Target:
         """Triton's name of the platform: `cuda` or `hip`."""
         return "hip" if self.platform == "rocm" else self.platform
 
+    @property
+    def compute_capability(self) -> str:
+        """`9.0` for sm_90, and "" for other platforms."""
+        return f"{self.arch // 10}.{self.arch % 10}" if isinstance(self.arch, int) else ""
 
-def _cuda(arch: int, device_kind: str, shared_memory: int) -> Target:
-    return Target(f"sm_{arch}", "cuda", device_kind, arch, 32, shared_memory)
+
+def _cuda(arch: int, device_kind: str, shared_memory: int, *features: str) -> Target:
+    return Target(f"sm_{arch}", "cuda", device_kind, arch, 32, shared_memory, features=features)
 
 
 def _rocm(arch: str, warp: int) -> Target:
@@ -66,13 +72,15 @@ def _rocm(arch: str, warp: int) -> Target:
 # CDNA and RDNA instruction set guides give 64 KiB of LDS to a work-group. HIP has the same maximum grid
 # (`hipDeviceProp_t.maxGridSize`), and "does not support kernel launch with total work items defined in dimension with
 # size gridDim x blockDim >= 2^32" (HIP API, `hipModuleLaunchKernel`), because the dispatch packet holds the number of
-# work items in 32 bits (HSA specification, `hsa_kernel_dispatch_packet_t.grid_size_x`).
+# work items in 32 bits (HSA specification, `hsa_kernel_dispatch_packet_t.grid_size_x`). Features: PTX ISA, "Target ISA
+# Notes" of cp.async.bulk.tensor, barrier.cluster, wgmma.mma_async, tcgen05.mma and clusterlaunchcontrol. JAX uses
+# cp.async only where there is no TMA.
 TARGETS = {
     target.id: target
     for target in (
-        _cuda(80, "NVIDIA A100", 163 * KIB),
-        _cuda(90, "NVIDIA H200", 227 * KIB),
-        _cuda(100, "NVIDIA B200", 227 * KIB),
+        _cuda(80, "NVIDIA A100", 163 * KIB, "cp.async"),
+        _cuda(90, "NVIDIA H200", 227 * KIB, "TMA", "clusters", "wgmma"),
+        _cuda(100, "NVIDIA B200", 227 * KIB, "TMA", "clusters", "tcgen05", "cluster launch control"),
         _rocm("gfx90a", 64),
         _rocm("gfx942", 64),
         _rocm("gfx1100", 32),
@@ -80,6 +88,9 @@ TARGETS = {
     )
 }
 
+
+XLA_TARGETS = {f"xla-{target}": target for target in TARGETS.values() if target.platform == "cuda"}
+"""The targets of XLA's CUDA compiler, by the name in backend ids."""
 
 X_BY_JAX = 2**31 - 2
 """The maximum number of programs along x that JAX's Triton lowering launches on any GPU."""
@@ -143,7 +154,7 @@ BACKEND_IDS: dict[str, None] = dict.fromkeys(
         "interpret-tpu",
         *(f"lower:{target}" for target in (*TARGETS, *TPUS)),
         *(f"compile:{target}" for target in (*TARGETS, *TPUS)),
-        "compile:xla-sm_90",
+        *(f"compile:{target}" for target in XLA_TARGETS),
         *(f"simulate:{target}" for target in TARGETS),
         "cuda",
         "rocm",

@@ -20,7 +20,7 @@ from kerneltest.backends.simulate.backend import (
     output_dtypes,
     precision_of,
 )
-from kerneltest.backends.simulate.ir import Region, Type
+from kerneltest.backends.simulate.ir import Region, Type, unsupported_failure
 from kerneltest.backends.simulate.memory import Fault, SimulatedBuffer
 from kerneltest.backends.simulate.simulation import Simulation, parse_body
 from kerneltest.core.dtypes import Array
@@ -125,6 +125,8 @@ class MutableKernel:
     """
 
     def __init__(self, traced: Traced, target: Target, lengths: Mapping[str, int]) -> None:
+        if "mosaic_gpu" in traced.dialects:
+            raise unsupported_failure("changed Mosaic GPU kernels")
         self.traced, self.target, self.lengths = traced, target, lengths
         self.calls = [MutableCall(call, target, lengths) for call in traced.calls]
         self._numbers = {id(call.equation): i for i, call in enumerate(traced.calls)}

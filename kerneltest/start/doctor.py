@@ -45,7 +45,7 @@ _PACKAGES = {
     "z3-solver": ("--kt-prove", "pip install 'kerneltest[prove]'"),
 }
 _MISSING = {
-    "compile:xla-sm_90": "pip install 'kerneltest[xla-cuda]'",
+    "compile:xla": "pip install 'kerneltest[xla-cuda]'",
     "compile:tpu": "pip install 'kerneltest[tpu]'",
     "compile": "pip install 'kerneltest[compile]'",
     "cuda": f"an NVIDIA GPU, and pip install '{WHEELS['cuda']}'",
@@ -62,7 +62,12 @@ def list_backends() -> list[BackendRow]:
         reason = _unless_broken(lambda name=name: REGISTRY[name].make().unavailable())  # type: ignore[misc]
         groups.setdefault((generic_id(name), reason, _how_to_install(name) if reason else ""), []).append(name)
     return [
-        BackendRow(shown, tuple(BackendId.parse(name).target for name in names if shown != name), reason, install)
+        BackendRow(
+            shown,
+            tuple(BackendId.parse(name).target.removeprefix("xla-") for name in names if shown != name),
+            reason,
+            install,
+        )
         for (shown, reason, install), names in groups.items()
     ]
 

@@ -7,13 +7,13 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from kerneltest.core.details import Undefined, UndefinedCause, UndefinedSource
-from kerneltest.core.dtypes import Array, DType
+from kerneltest.core.dtypes import Array, DType, is_float
 from kerneltest.core.failures import Failure, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
@@ -21,6 +21,7 @@ from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, JaxArray
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
 from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError, control_rule, unwritten_memory
 from kerneltest.trace.primitives import Kind, kind_of
+from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import iter_equations, primitive_name
 
@@ -397,3 +398,60 @@ def list_values(traced: Traced) -> list[KernelValue]:
 
 def _type(variable: Var) -> tuple[Any, Any] | None:
     return (variable.aval.shape, variable.aval.dtype) if hasattr(variable.aval, "dtype") else None
+
+
+# Calls that run to their end whatever memory holds.
+
+
+class FilledRun(Protocol):
+    """The outputs of a call, masks of the elements that it never wrote, and its reads of unwritten memory.
+
+    A mask is None if all elements were written, and there are no masks if that is not known.
+    """
+
+    @property
+    def outputs(self) -> Sequence[Array]: ...
+
+    @property
+    def unwritten(self) -> Sequence[Array | None]: ...
+
+    @property
+    def reads(self) -> tuple[UndefinedSource, ...]: ...
+
+
+# Runs a call on its operands. Unwritten memory holds the values of the second argument, or the interpreter's own if
+# that is None.
+FilledCall = Callable[[Sequence[Any], Callable[[np.dtype], Any] | None], FilledRun]
+
+
+# Returns another value for unwritten memory than interpreters put there: NaN, or the largest integer.
+def _other_fill(dtype: np.dtype) -> Any:
+    return Fill(nan=not is_float(dtype))(dtype)
+
+
+def run_filled(run: FilledCall, operands: Sequence[PartialArray]) -> list[PartialArray]:
+    """Runs a call; if it reads unwritten memory, a second time with other values there, to see what depends on it."""
+    ran = run([operand.values for operand in operands], None)
+    sources = tuple(dict.fromkeys([*ran.reads, *(s for operand in operands for s in operand.sources)]))
+    if not sources and not any(mask is not None for mask in ran.unwritten):
+        return [PartialArray(output) for output in ran.outputs]
+    others = run([_refill(operand) for operand in operands], _other_fill)
+    results = []
+    for number, (output, other) in enumerate(zip(ran.outputs, others.outputs, strict=True)):
+        codes = np.where(_differ(output, other), np.uint8(UNINITIALISED), np.uint8(0))
+        if ran.unwritten and (mask := ran.unwritten[number]) is not None:
+            codes[mask] = UNWRITTEN
+        results.append(PartialArray(output, codes, sources) if codes.any() else PartialArray(output))
+    return results
+
+
+def _refill(operand: PartialArray) -> Any:
+    if operand.undefined is None:
+        return operand.values
+    values = np.array(operand.values)
+    values[operand.undefined != 0] = _other_fill(values.dtype)
+    return values
+
+
+def _differ(one: Array, other: Array) -> Array:
+    return np.asarray((one != other) & ~((one != one) & (other != other)))

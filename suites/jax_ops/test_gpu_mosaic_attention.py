@@ -58,8 +58,8 @@ def backward(q, k, v):
     **ARRAYS,
     config=kt.static(plain=CONFIGS["plain"]),
     dims=DIMS,
-    backends=("lower:sm_90", "cuda"),
-    xfail=in_float16(786, "lower:sm_90", "cuda"),
+    backends=("lower:sm_90", "simulate:sm_90", "cuda"),
+    xfail=in_float16(786, "lower:sm_90", "simulate:sm_90", "cuda"),
 )
 def by_pipeline_emitter(q, k, v):
     return attended(q, k, v)

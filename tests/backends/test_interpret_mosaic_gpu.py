@@ -26,7 +26,7 @@ SUMS = {"never_stores_the_invariant_output", "input_only_pipeline_without_commit
 FIRST_BLOCK = {"barrier_for_fewer_arrivals_than_come", "waits_for_each_other"}
 
 
-def one_case(name: str, kernel: Kernel) -> Result:
+def one_case(name: str, kernel: Kernel, backend: str = BACKEND) -> Result:
     def doubled(x: np.ndarray) -> np.ndarray:
         if name in SUMS:
             return x.reshape(STEPS, *BLOCK).sum(0)
@@ -36,7 +36,7 @@ def one_case(name: str, kernel: Kernel) -> Result:
         kernel, x=kt.array("m n", "float32"), dims={d: kt.dim(values=[k]) for d, k in zip("mn", SHAPE, strict=True)}
     )(doubled)
     first = next(value_cases(pairing, pairing_id(pairing), "float32", "structural", 0, "quick"))
-    return kt.check(pairing, backends=[BACKEND], depth="quick", case=first.id)
+    return kt.check(pairing, backends=[backend], depth="quick", case=first.id)
 
 
 @pytest.mark.sweep(6)

@@ -33,7 +33,7 @@ PHASES = {
     "simulate": ("kerneltest.backends.simulate.backend.output_arrays", "simulate:sm_90", (USERS, USERS, USERS, OURS)),
     "run": ("kerneltest.backends.jitted.jax.device_get", "interpret", (USERS, USERS, USERS, OURS)),
     "interpret for a TPU": (
-        "kerneltest.backends.interpret_mosaic._run_call",
+        "kerneltest.backends.interpret_mosaic.run_filled",
         "interpret-tpu",
         (USERS, USERS, USERS, OURS),
     ),

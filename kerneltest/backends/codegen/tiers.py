@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.sharding import AbstractDevice, AbstractMesh
 
+from kerneltest.backends.codegen.gpu_features import check_features, other_generation
 from kerneltest.backends.compilation import Answer, CompiledCall, Compiler, CompileTier, LowerTier
 from kerneltest.backends.lowering_errors import Excess, Rule, advise_backends, lacking, lowering_failure, refused
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
@@ -20,6 +20,7 @@ from kerneltest.core.targets import TARGETS, X_BY_JAX, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text
+from kerneltest.trace.jax_compat.mosaic_gpu_lowering import lowering_for
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.runnable import call_as_function, runnable
 from kerneltest.trace.tracing import Call, Traced
@@ -193,6 +194,7 @@ def lower(traced: Traced, target: Target) -> tuple[LoweredKernel, ...]:
     if "mosaic_gpu" in traced.dialects:
         # Its calls are surrounded by operations on references, so the whole function is lowered at once.
         shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
+        check_features(traced, target)
         for call in traced.calls:
             check_launch(call.name, mosaic_launch(call.equation), 0, target)
         return _lower(runnable(traced, interpret=False), shapes, target, "", _RULES)
@@ -221,9 +223,8 @@ def _lower_once(call: Call, target: Target) -> tuple[LoweredKernel, ...]:
 def _lower(
     run: Callable[..., Any], shapes: list[jax.ShapeDtypeStruct], target: Target, name: str, rules: Sequence[Rule]
 ) -> tuple[LoweredKernel, ...]:
-    device = AbstractDevice(device_kind=target.device_kind, num_cores=None, platform="gpu")
     try:
-        with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+        with lowering_for(target):
             lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=(target.platform,))
     except Exception as error:
         raise lowering_failure(error, name, rules) from error
@@ -295,9 +296,9 @@ def unsupported_on(traced: Traced, target: Target) -> str:
     """Returns why kernels of this dialect are not lowered for `target`, or ""."""
     if foreign := traced.foreign_dialect({"mosaic_tpu"}):
         return f"a kernel written for {foreign} cannot be lowered for {target}"
-    if "mosaic_gpu" in traced.dialects and (target.platform != "cuda" or int(target.arch) < 90):
-        return f"Mosaic GPU lowers for Hopper (sm_90) and newer, not for {target}"
-    return ""
+    if "mosaic_gpu" in traced.dialects and target.platform != "cuda":
+        return f"Mosaic GPU lowers for NVIDIA's GPUs, not for {target}"
+    return other_generation(traced, target)
 
 
 class LowerGpu(LowerTier):

@@ -1,8 +1,8 @@
-"""The simulate tier: executes the lowered Triton IR of each Pallas call in NumPy, and JAX the code around the calls."""
+"""The simulate tier: executes the lowered code of each Pallas call in NumPy, and JAX the code around the calls."""
 
 import math
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from weakref import WeakValueDictionary
@@ -10,10 +10,13 @@ from weakref import WeakValueDictionary
 import jax
 import numpy as np
 
-from kerneltest.backends.base import Backend
-from kerneltest.backends.codegen.tiers import LoweredKernel, lower_call, unsupported_on
+from kerneltest.backends.base import Backend, Executable
+from kerneltest.backends.codegen.gpu_features import check_features
+from kerneltest.backends.codegen.tiers import LoweredKernel, lower, lower_call, unsupported_on
 from kerneltest.backends.simulate.at_scale import SimulatedAtScale
+from kerneltest.backends.simulate.ir import unsupported_failure
 from kerneltest.backends.simulate.memory import SimulatedBuffer, memory_failure, signless
+from kerneltest.backends.simulate.mosaic_gpu.backend import SimulatedKernel, prepare_calls
 from kerneltest.backends.simulate.operations.elementwise import plain_name
 from kerneltest.backends.simulate.simulation import Simulation, parse_body
 from kerneltest.core.details import Nondeterministic, NotBuilt
@@ -53,16 +56,22 @@ class Simulate(Backend):
         return replace(self, orders=count)
 
     def unsupported_reason(self, traced: Traced) -> str:
-        if "mosaic_gpu" in traced.dialects:
-            return "the simulator runs Triton IR, to which Mosaic GPU kernels are not lowered"
+        if "mosaic_gpu" in traced.dialects and jax.__version_info__ < (0, 11):
+            return f"JAX {jax.__version__} lowers Mosaic GPU kernels without the dialect that is simulated"
         return unsupported_on(traced, self.target)
 
-    def prepare(self, traced: Traced) -> "Simulated":
+    def prepare(self, traced: Traced) -> Executable:
+        if "mosaic_gpu" in traced.dialects:
+            check_features(traced, self.target)
+            mosaic = prepare_calls(traced, self.target, lambda: lower(traced, self.target), self.orders)
+            return Simulated(traced, mosaic, precision_of(traced))
         calls = tuple(_prepare_call(call, self.target, self.orders) for call in traced.calls)
         by_equation = {id(call.equation): each for call, each in zip(traced.calls, calls, strict=True)}
         return _kernels.setdefault((traced, calls), Simulated(traced, by_equation, precision_of(traced)))
 
     def prepare_at_scale(self, traced: Traced) -> SimulatedAtScale:
+        if "mosaic_gpu" in traced.dialects:
+            raise unsupported_failure("production sizes of Mosaic GPU kernels")
         return SimulatedAtScale(traced, self.target, precision_of(traced))
 
 
@@ -188,7 +197,7 @@ class Simulated:
     """A kernel whose Pallas calls are simulated; one object for all targets whose code computes the same."""
 
     traced: Traced
-    calls: dict[int, _SimulatedCall]
+    calls: Mapping[int, "_SimulatedCall | SimulatedKernel"]
     precision: Precision
 
     @cached_property

@@ -55,10 +55,13 @@ def triton_body(bytecode: bytes) -> Iterator[Any]:
     yield function.operation.regions[0]
 
 
-def attributes_of(operation: Any) -> dict[str, Any]:
-    """Returns an operation's attributes by name: numbers, strings, tuples, arrays, and MLIR text for any other."""
+def attributes_of(operation: Any, unused: re.Pattern[str] | None = None) -> dict[str, Any]:
+    """Returns an operation's attributes by name: numbers, strings, tuples, arrays, and MLIR text for any other.
+
+    Those whose names match a pattern are left out.
+    """
     names = (item if isinstance(item, str) else item.name for item in operation.attributes)
-    return {name: _plain(operation.attributes[name]) for name in names}
+    return {name: _plain(operation.attributes[name]) for name in names if unused is None or not unused.search(name)}
 
 
 def _plain(attribute: Any) -> Any:

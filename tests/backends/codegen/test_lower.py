@@ -1,6 +1,7 @@
 """Lowering with no GPU: every Pallas call is taken, and what has no rule is named with the user's line."""
 
 import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu
 from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
@@ -18,11 +20,10 @@ from kernels.pipeline_copy import pipeline_copy
 from kernels.softmax import softmax_tiled
 from kernels.vector_add import vector_add
 from kerneltest.backends import lowering_errors
-from kerneltest.backends.base import Artifact
 from kerneltest.backends.codegen.tiers import lower
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
-from kerneltest.core.targets import TARGETS
+from kerneltest.core.targets import TARGETS, Target
 from kerneltest.execute.value_groups import affordable_long_signatures
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import Traced, trace
@@ -190,19 +191,61 @@ def test_rules_of_the_backend_are_said_in_words(kernel: Callable[..., Any], n: i
     assert words in str(error)
 
 
-@pytest.mark.parametrize(
-    ("backend", "serves"), [("lower:sm_90", True), ("lower:sm_80", False), ("lower:gfx942", False)]
+def _doubled(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = 2 * x_ref[...]
+
+    return mosaic_gpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+def _tensor_core(use: Callable[..., Any], **scratch: Any) -> Callable[[jax.Array], jax.Array]:
+    # `use` ends the body of a copy.
+    def kernel(x: jax.Array) -> jax.Array:
+        def body(x_ref: Any, o_ref: Any, **refs: Any) -> None:
+            o_ref[...] = x_ref[...]
+            use(**refs)
+
+        return mosaic_gpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), scratch_types=scratch)(x)
+
+    return kernel
+
+
+_HOPPER = _tensor_core(lambda: mosaic_gpu.wgmma_wait(0))
+_BLACKWELL = _tensor_core(
+    mosaic_gpu.tcgen05_commit_arrive, barrier=mosaic_gpu.Barrier(num_arrivals=1, orders_tensor_core=True)
 )
-def test_mosaic_gpu_kernels_are_lowered_for_hopper(backend: str, serves: bool) -> None:
-    traced = _matrix(pipeline_copy)
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 11), reason="jaxlib cannot read the module that JAX makes")
+@pytest.mark.parametrize("target", [target for target in TARGETS.values() if target.platform == "cuda"], ids=str)
+def test_mosaic_gpu_kernels_are_lowered_for_their_own_target(target: Target) -> None:
+    (kernel,) = lower(_traced(_doubled, n=128), target)
+    assert f"arch_major = {target.arch // 10} : i32" in kernel.text  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "backend", "reason"),
+    [
+        (_HOPPER, "lower:sm_90", ""),
+        (_HOPPER, "lower:sm_100", rf"uses wgmma at .*{HERE.name}:\d+, which only sm_90 has"),
+        (_BLACKWELL, "lower:sm_100", ""),
+        (_BLACKWELL, "compile:xla-sm_90", rf"uses tcgen05 at .*{HERE.name}:\d+, which only sm_100 has"),
+        (_doubled, "lower:gfx942", "Mosaic GPU lowers for NVIDIA's GPUs, not for gfx942"),
+    ],
+)
+def test_a_kernel_of_one_generation_is_for_that_generation(kernel: Any, backend: str, reason: str) -> None:
     (stage,) = resolve([backend])
-    assert (stage.unsupported_reason(traced) == "") is serves
-    if serves:
-        artifact = stage.prepare(traced)
-        assert isinstance(artifact, Artifact)
-        assert artifact.kernels == 1
-    else:
-        assert "Mosaic GPU lowers for Hopper (sm_90) and newer" in stage.unsupported_reason(traced)
+    found = stage.unsupported_reason(_traced(kernel, n=128))
+    assert re.search(reason, found) if reason else not found
+
+
+@pytest.mark.parametrize("backend", ["lower:sm_80", "compile:xla-sm_80"])
+def test_what_a_target_lacks_is_found_before_it_is_lowered(backend: str) -> None:
+    (stage,) = resolve([backend])
+    words = r"sm_80 has no TMA, which sm_90 and sm_100 have \(kernels/pipeline_copy"
+    with pytest.raises(Failure, match=words) as caught:
+        stage.prepare(_matrix(pipeline_copy))
+    assert caught.value.verdict == "unimplemented"
 
 
 def test_tpu_kernels_are_refused() -> None:

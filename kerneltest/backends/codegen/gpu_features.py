@@ -1,0 +1,70 @@
+"""The features of NVIDIA GPUs that a Mosaic GPU kernel needs and that not every generation has.
+
+JAX checks few of them, so that a kernel lowers for targets whose assembler then refuses it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from kerneltest.core.details import NotBuilt, Stage
+from kerneltest.core.failures import Failure
+from kerneltest.core.targets import TARGETS, Target
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.jaxprs import Equation, core_meshes
+from kerneltest.trace.jax_compat.source_lines import line_of, line_of_nested
+from kerneltest.trace.tracing import Call, Traced
+from kerneltest.trace.walk import equations_in, primitive_name
+
+_PRIMITIVES: Mapping[str, tuple[str, ...]] = {
+    "wgmma": ("wgmma", "wgmma_ref", "wgmma_wait"),
+    "tcgen05": (
+        "tcgen05_mma", "tcgen05_commit_arrive", "commit_tmem", "async_load", "wait_load_tmem", "async_store_tmem",
+        "async_copy_scales_to_tmem", "async_copy_sparse_metadata_to_tmem", "async_copy_smem_to_tmem",
+    ),
+    "TMA": ("copy_smem_to_gmem", "wait_smem_to_gmem", "async_prefetch"),
+    "cp.async": ("wait_gmem_to_smem",),
+    "cluster launch control": ("try_cluster_cancel", "query_cluster_cancel"),
+}  # fmt: skip
+_NEEDED = {name: feature for feature, names in _PRIMITIVES.items() for name in names}
+
+
+def needed_features(call: Call) -> Iterator[tuple[str, str]]:
+    """Yields the features that a Mosaic GPU kernel uses, each with FILE:LINE."""
+    if any(getattr(mesh, "cluster", ()) for mesh in core_meshes(call.equation)):
+        yield "clusters", line_of(call.equation.source_info)
+    for equation, around in equations_in(call.equation):
+        if feature := _feature(equation):
+            yield feature, line_of_nested([*around, equation])
+
+
+def _feature(equation: Equation) -> str:
+    name = primitive_name(equation)
+    if name == "copy_gmem_to_smem":
+        return "TMA" if equation.params.get("has_barrier", True) else "cp.async"
+    return _NEEDED.get(name, "")
+
+
+def _lacking(traced: Traced, target: Target) -> Iterator[tuple[Call, str, str, list[str]]]:
+    # Yields the calls that need what the target lacks: the feature, the line, and the targets that have the feature.
+    for call in traced.calls:
+        for feature, line in needed_features(call) if call.dialect == "mosaic_gpu" else ():
+            if feature not in target.features:
+                yield call, feature, line, [other.id for other in TARGETS.values() if feature in other.features]
+
+
+def other_generation(traced: Traced, target: Target) -> str:
+    """Returns why a kernel is written for another generation of GPUs, the only one with something it uses, or ""."""
+    for _, feature, line, having in _lacking(traced, target):
+        if len(having) == 1:
+            return f"the kernel uses {feature}{f' at {line}' if line else ''}, which only {having[0]} has"
+    return ""
+
+
+def check_features(traced: Traced, target: Target) -> None:
+    """Checks that a target has what the Mosaic GPU calls of a kernel use.
+
+    Raises:
+      Failure: `unimplemented`, with the line and the targets that have it.
+    """
+    for call, feature, line, having in _lacking(traced, target):
+        words = f"{target} has no {feature}, which {' and '.join(having)} have"
+        raise Failure(Verdict.UNIMPLEMENTED, NotBuilt(Stage.LOWER, call.name, "", words, source=line))

@@ -1,0 +1,200 @@
+"""Integers and vectors of the Mosaic GPU dialect: for each operation, the function that it is of its operands.
+
+Integers are Python's, and vectors are arrays, which nothing writes to. Arithmetic on vectors and on floats is that of
+the Triton simulator's table.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kerneltest.backends.simulate.ir import Operation, unsupported_failure
+from kerneltest.backends.simulate.operations.tensor_operations import tf32
+from kerneltest.core.dtypes import Array
+from kerneltest.numerics.device_operations import multiply_matrices
+
+Function = Callable[..., Any]
+Make = Callable[[Operation], Function]
+
+
+def _wrapped(function: Function, *, unsigned: bool = False) -> Make:
+    def make(op: Operation) -> Function:
+        if op.types[0].dtype == np.bool_:
+            return lambda *operands: function(*operands) & True
+        bits = 8 * op.types[0].dtype.itemsize
+        half, mask = 1 << (bits - 1), (1 << bits) - 1
+        if unsigned:
+            return lambda *operands: ((function(*(x & mask for x in operands)) + half) & mask) - half
+        return lambda *operands: ((function(*operands) + half) & mask) - half
+
+    return make
+
+
+def _quotient(a: int, b: int) -> int:
+    return (abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)) if b else 0
+
+
+_ORDERS = (operator.lt, operator.le, operator.gt, operator.ge)
+
+
+def _comparison(op: Operation) -> Function:
+    number, mask = op.attributes["predicate"], (1 << 64) - 1
+    if number < 6:
+        return (operator.eq, operator.ne, *_ORDERS)[number]
+    return lambda a, b: _ORDERS[number - 6](a & mask, b & mask)
+
+
+INTEGERS: Mapping[str, Make] = {
+    "arith.addi": _wrapped(operator.add),
+    "arith.subi": _wrapped(operator.sub),
+    "arith.muli": _wrapped(operator.mul),
+    "arith.andi": _wrapped(operator.and_),
+    "arith.ori": _wrapped(operator.or_),
+    "arith.xori": _wrapped(operator.xor),
+    "arith.shli": _wrapped(operator.lshift),
+    "arith.shrui": _wrapped(operator.rshift, unsigned=True),
+    "arith.shrsi": _wrapped(operator.rshift),
+    "arith.divsi": _wrapped(_quotient),
+    "arith.remsi": _wrapped(lambda a, b: a - _quotient(a, b) * b),
+    "arith.divui": _wrapped(lambda a, b: a // b if b else 0, unsigned=True),
+    "arith.remui": _wrapped(lambda a, b: a % b if b else 0, unsigned=True),
+    "arith.minsi": _wrapped(min),
+    "arith.maxsi": _wrapped(max),
+    "arith.minui": _wrapped(min, unsigned=True),
+    "arith.maxui": _wrapped(max, unsigned=True),
+    "arith.trunci": _wrapped(operator.pos),
+    "arith.cmpi": _comparison,
+    "arith.select": lambda op: lambda condition, yes, no: yes if condition else no,
+}
+CASTS = ("arith.index_cast", "arith.index_castui", "arith.extui", "arith.extsi")
+
+
+def is_integer_operation(op: Operation) -> bool:
+    """Returns whether an operation of a name in `INTEGERS` or `CASTS` has no vectors and no floats."""
+    return not (op.operand_types[0].shape or op.types[0].shape) and op.operand_types[-1].dtype.kind in "ibO"
+
+
+def integer_function(op: Operation) -> Function:
+    """Returns the function of integers."""
+    if op.name not in CASTS:
+        return INTEGERS[op.name](op)
+    if op.operand_types[0].dtype == np.bool_:
+        return (lambda x: -int(x)) if op.name == "arith.extsi" else int
+    if op.name in ("arith.extui", "arith.index_castui"):
+        mask = (1 << 8 * op.operand_types[0].dtype.itemsize) - 1
+        return lambda x: x & mask
+    return lambda x: x
+
+
+def elementwise_function(op: Operation) -> Function:
+    """Returns the function of vectors or floats, by the rule of the Triton simulator's table."""
+    kinds, kind = op.operand_types, op.types[0]
+    is_cast = op.name in ("arith.index_cast", "arith.index_castui")
+    compute: Function = (lambda x: x.astype(kind.dtype)) if is_cast else op.semantics.rule(op).compute
+
+    def function(*operands: Any) -> Any:
+        arrays = [np.asarray(x, kind.dtype) for x, kind in zip(operands, kinds, strict=True)]
+        return _plain(np.asarray(compute(*arrays), kind.dtype), op)
+
+    return function
+
+
+def _plain(result: Array, op: Operation) -> Any:
+    return result.item() if not op.types[0].shape and op.types[0].dtype.kind in "ib" else result
+
+
+def constant(op: Operation) -> Any:
+    """Returns the value of a constant."""
+    kind, value = op.types[0], op.attributes["value"]
+    if isinstance(value, str):
+        raise unsupported_failure(f"the constant {value}", op.place)
+    return _plain(np.broadcast_to(np.asarray(value).astype(kind.dtype), kind.shape), op)
+
+
+def _broadcast(op: Operation) -> Function:
+    return lambda x: np.broadcast_to(np.asarray(x).astype(op.types[0].dtype), op.types[0].shape)
+
+
+def _broadcast_in_dim(op: Operation) -> Function:
+    axes, shape = op.attributes["broadcast_dimensions"], op.types[0].shape
+    own = dict(zip(axes, op.operand_types[0].shape, strict=True))
+    return lambda x: np.broadcast_to(x.reshape([own.get(axis, 1) for axis in range(len(shape))]), shape)
+
+
+def _strided(op: Operation) -> Function:
+    key = tuple(slice(o, o + n) for o, n in zip(op.attributes["offsets"], op.attributes["sizes"], strict=True))
+    return lambda x: x[key]
+
+
+def _insert(op: Operation) -> Function:
+    def compute(part: Array, whole: Array) -> Array:
+        result = whole.copy()
+        result[tuple(slice(o, o + n) for o, n in zip(op.attributes["offsets"], part.shape, strict=True))] = part
+        return result
+
+    return compute
+
+
+_REDUCTIONS: Mapping[str, np.ufunc] = {
+    "add": np.add, "mul": np.multiply, "minui": np.minimum, "minsi": np.minimum, "maxui": np.maximum,
+    "maxsi": np.maximum, "maximumf": np.maximum, "minimumf": np.minimum, "maxnumf": np.fmax, "minnumf": np.fmin,
+}  # fmt: skip
+
+
+def _reduction(op: Operation) -> Function:
+    found = re.search(r"kind<(\w+)>", op.attributes["kind"])
+    if found is None or found[1] not in _REDUCTIONS:
+        raise unsupported_failure(f"a reduction by {op.attributes['kind']}", op.place)
+    ufunc, dtype = _REDUCTIONS[found[1]], op.types[0].dtype
+    wide = dtype if dtype.kind in "ib" else np.result_type(dtype, np.float32)
+
+    def compute(x: Array, start: Array | None = None) -> Any:
+        result = ufunc.reduce(x.astype(wide), axis=op.attributes.get("reduction_dims"))
+        return _plain(np.asarray(result if start is None else ufunc(result, start.astype(wide))).astype(dtype), op)
+
+    return compute
+
+
+def _iota(op: Operation) -> Function:
+    kind, axis = op.types[0], op.attributes["dimension"]
+    line = np.arange(kind.shape[axis]).astype(kind.dtype)
+    array = np.broadcast_to(line.reshape([-1 if i == axis else 1 for i in range(len(kind.shape))]), kind.shape)
+    return lambda: array
+
+
+_ALONE = 2**18  # multiplications that OpenBLAS does in one thread; waking others takes longer than the product
+
+
+def product(a: Array, b: Array, dtype: np.dtype) -> Array:
+    """Returns a product of matrices for a sum in a dtype: floats in float32 or wider, unrounded."""
+    if a.dtype == np.float32:
+        a, b = tf32(a), tf32(b)
+    rows = max(1, _ALONE // b.size)
+    return np.concatenate([multiply_matrices(a[i : i + rows], b, dtype) for i in range(0, len(a), rows)])
+
+
+def _multiply_add(op: Operation) -> Function:
+    def compute(accumulator: Array, a: Array, b: Array) -> Array:
+        added = product(a, b, op.types[0].dtype)
+        return np.asarray((added + accumulator.astype(added.dtype)).astype(op.types[0].dtype))
+
+    return compute
+
+
+VECTORS: Mapping[str, Make] = {
+    "vector.broadcast": _broadcast,
+    "vector.shape_cast": lambda op: lambda x: x.reshape(op.types[0].shape),
+    "vector.extract_strided_slice": _strided,
+    "vector.insert_strided_slice": _insert,
+    "vector.extract": lambda op: lambda x: _plain(x[op.attributes["static_position"]], op),
+    "vector.reduction": _reduction,
+    "vector.multi_reduction": _reduction,
+    "mosaic_gpu.broadcast_in_dim": _broadcast_in_dim,
+    "mosaic_gpu.broadcasted_iota": _iota,
+    "mosaic_gpu.vector_concat": lambda op: lambda *parts: np.concatenate(parts, axis=op.attributes["dimension"]),
+    "mosaic_gpu.layout_cast": lambda op: lambda x: x,
+    "mosaic_gpu.mma": _multiply_add,
+}

@@ -1,0 +1,216 @@
+"""The simulate tier for Mosaic GPU kernels."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kerneltest.backends.simulate.ir import unsupported_failure
+from kerneltest.backends.simulate.memory import memory_failure
+from kerneltest.backends.simulate.mosaic_gpu.machine import Block, Cluster, LaunchShape, Thread, Timing, Wait
+from kerneltest.backends.simulate.mosaic_gpu.memory import Faults, Memory, Ref, plain_layout
+from kerneltest.backends.simulate.mosaic_gpu.operations import Compiler, run
+from kerneltest.backends.simulate.mosaic_gpu.program import read_program
+from kerneltest.core.details import Hung, Nondeterministic, NotBuilt, UndefinedSource
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
+from kerneltest.core.targets import Target
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.jaxprs import core_meshes, parameter_names
+from kerneltest.trace.jax_compat.mosaic_gpu_lowering import read_dialect
+from kerneltest.trace.partial_arrays import PartialArray, run_filled
+from kerneltest.trace.runnable import call_as_function, outer_references, uses_outer_references
+from kerneltest.trace.tracing import Call, Traced
+
+_FILL, _OTHER_FILL = 0xFF, 0x33  # bytes of unwritten memory: NaN, and small positive numbers
+_ARGUMENT = "mosaic_gpu.from_kernel_arg_idx"
+_EXTREMES = (Timing.LATE, Timing.EARLY)
+
+
+def prepare_calls(
+    traced: Traced, target: Target, lower: Callable[[], object], orders: int
+) -> "dict[int, SimulatedKernel]":
+    """Returns the calls of a kernel, by the ids of their equations, to run in `orders` random orders more.
+
+    Raises:
+      Failure: `unavailable`, or what `lower` raises if a call does not lower.
+    """
+    calls = {}
+    for call in traced.calls:
+        if uses_outer_references(call):
+            raise Failure(Verdict.UNAVAILABLE, outer_references(call))
+        try:
+            calls[id(call.equation)] = SimulatedKernel(call, target, orders)
+        except Failure:
+            raise
+        except Exception:
+            lower()
+            raise
+    return calls
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    outputs: Sequence[Array]
+    unwritten: Sequence[Array | None]
+    reads: tuple[UndefinedSource, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def memory(self, values: Array, faults: Faults, *, output: bool) -> Memory:
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        return Memory(self.name, data, faults, output, not output, shape=self.shape, dtype=self.dtype)
+
+
+def _arguments(call: Call) -> tuple[list[_Argument], list[_Argument]]:
+    names = iter(parameter_names(call.equation.params["jaxprs"][0]))
+
+    def arguments(kind: str, variables: Sequence[Any]) -> list[_Argument]:
+        known = [name if (name := next(names, "")).isidentifier() else f"{kind} {i}" for i in range(len(variables))]
+        return [
+            _Argument(n, tuple(v.aval.shape), np.dtype(v.aval.dtype)) for n, v in zip(known, variables, strict=True)
+        ]
+
+    return arguments("input", call.equation.invars), arguments("output", call.equation.outvars)
+
+
+class SimulatedKernel:
+    """One Mosaic GPU call, compiled to steps."""
+
+    def __init__(self, call: Call, target: Target, orders: int) -> None:
+        self.name = call.name
+        if call.equation.params.get("input_output_aliases"):
+            raise unsupported_failure("outputs that share memory with inputs")
+        function, shapes = call_as_function(call, "mosaic_gpu")
+        body, values = read_dialect(function, shapes, target, read_program)
+        self.inputs, self.outputs = _arguments(call)
+        self.axes = min(3, max((len(mesh.grid) for mesh in core_meshes(call.equation)), default=0) or 1)
+        self.schedules = [
+            *((timing, 0) for timing in _EXTREMES),
+            *((Timing.RANDOM, seed) for seed in range(1 + orders)),
+        ]
+        compiler = Compiler(values)
+        compiler.region(replace(body, operations=tuple(op for op in body.operations if op.name == "arith.constant")))
+        self.references = {
+            op.attributes[_ARGUMENT]: (op.results[0], plain_layout(op.types[0].shape, op.types[0].dtype))
+            for op in body.operations
+            if _ARGUMENT in op.attributes
+        }
+        (launch,) = (op for op in body.operations if op.name == "gpu.launch")
+        numbers = iter(launch.operands)
+        parts = [
+            [compiler.constants[next(numbers)] for _ in range(n)] for n in launch.attributes["operandSegmentSizes"]
+        ]
+        _, gx, gy, gz, bx, by, bz, cx, cy, cz, shared, *_ = parts
+        grid, cluster = (gx[0], gy[0], gz[0]), (*(cx or [1]), *(cy or [1]), *(cz or [1]))
+        self.shape = LaunchShape(grid, cluster, bx[0] * by[0] * bz[0] // 128, shared[0] if shared else 0)
+        try:
+            self.steps = compiler.region(launch.regions[0])
+        except Failure as failure:
+            if isinstance(failure.detail, NotBuilt):
+                raise Failure(failure.verdict, replace(failure.detail, kernel=call.name)) from failure
+            raise
+        self.constants = compiler.constants
+
+    def run(self, operands: Sequence[PartialArray]) -> list[PartialArray]:
+        """Returns the outputs.
+
+        Raises:
+          Failure: a wrong use of memory or of a barrier, a deadlock, or outputs that depend on the schedule.
+        """
+        return run_filled(self._run_all, operands)
+
+    def _run_all(self, operands: Sequence[Any], fill: Any) -> _Run:
+        # By each schedule; the results are those with work as late as possible.
+        results = []
+        for timing, seed in self.schedules:
+            faults = Faults()
+            try:
+                with np.errstate(all="ignore"):
+                    outputs = self._run(operands, _FILL if fill is None else _OTHER_FILL, timing, seed, faults)
+            except Failure as failure:
+                if faults.found:
+                    raise memory_failure(self.name, list(faults.found.values())) from failure
+                if isinstance(failure.detail, Hung):
+                    words = f"{failure.detail.words} (asynchronous work {_WHEN[timing]})"
+                    raise Failure(failure.verdict, replace(failure.detail, words=words)) from failure
+                raise
+            if faults.found:
+                raise memory_failure(self.name, list(faults.found.values()))
+            results.append((timing, outputs, faults))
+        _, outputs, faults = results[0]
+        if not faults.reads:
+            for timing, others, _ in results[1:]:
+                self._compare(outputs, others, timing)
+        values = [self._values(argument, memory) for argument, memory in zip(self.outputs, outputs, strict=True)]
+        reads = tuple(dict.fromkeys(read for _, _, found in results for read in found.reads))
+        return _Run(values, [memory.unwritten() for memory in outputs], reads)
+
+    def _run(self, operands: Sequence[Any], fill: int, timing: Timing, seed: int, faults: Faults) -> list[Memory]:
+        inputs = [
+            a.memory(np.asarray(x, a.dtype), faults, output=False) for a, x in zip(self.inputs, operands, strict=True)
+        ]
+        outputs = [
+            a.memory(np.full(math.prod(a.shape) * a.dtype.itemsize, fill, np.uint8), faults, output=True)
+            for a in self.outputs
+        ]
+        values = list(self.constants)
+        memories = [*inputs, *outputs]
+        for argument, (number, layout) in self.references.items():
+            if argument >= len(memories):
+                raise unsupported_failure("scratch in global memory")
+            values[number] = Ref(memories[argument], layout)
+        for corner in _corners(self.shape.grid, self.shape.cluster):
+            cluster = Cluster(timing, seed, faults, self.shape)
+            threads = []
+            for rank in _corners(self.shape.cluster, (1, 1, 1)):
+                index = corner[0] + rank[0], corner[1] + rank[1], corner[2] + rank[2]
+                block = cluster.blocks[rank] = Block(index, rank, cluster, fill)
+                for group in range(self.shape.threads):
+                    event = cluster.new_event()
+                    program = index[::-1][3 - self.axes :]
+                    who = f"program ({', '.join(map(str, program))})"
+                    who = f"warpgroup {group} of {who}" if self.shape.threads > 1 else who
+                    thread = Thread(
+                        cluster, event, event, who, program, group, block=block, values=list(values), number=128 * group
+                    )
+                    threads.append((thread, self._whole(thread)))
+            cluster.run(threads)
+        return outputs
+
+    def _whole(self, thread: Thread) -> Iterator[Wait]:
+        yield from run(thread, self.steps)
+        thread.end()
+
+    def _values(self, argument: _Argument, memory: Memory) -> Array:
+        values = memory.data != 0 if argument.dtype == np.bool_ else memory.data.view(argument.dtype)
+        return values.reshape(argument.shape)
+
+    def _compare(self, outputs: Sequence[Memory], others: Sequence[Memory], timing: Timing) -> None:
+        for argument, memory, other in zip(self.outputs, outputs, others, strict=True):
+            size = argument.dtype.itemsize
+            differs = np.flatnonzero((memory.data != other.data).reshape(-1, size).any(axis=1))
+            if differs.size:
+                at = int(differs[0])
+                one, two = (m.data[at * size : (at + 1) * size].view(argument.dtype)[0] for m in (memory, other))
+                index = tuple(int(i) for i in np.unravel_index(at, argument.shape))
+                how = (f"with asynchronous work {_WHEN[Timing.LATE]}", _WHEN[timing])
+                total = memory.data.size // size
+                detail = Nondeterministic(argument.name, index, str(one), str(two), differs.size, total, how, self.name)
+                raise Failure(Verdict.NONDETERMINISTIC, detail)
+
+
+_WHEN = {Timing.LATE: "as late as possible", Timing.EARLY: "as early as possible", Timing.RANDOM: "in a random order"}
+
+
+def _corners(whole: Sequence[int], part: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+    # The first blocks of the parts that a grid is made of.
+    x, y, z = (range(0, n, size) for n, size in zip(whole, part, strict=True))
+    return ((i, j, k) for k in z for j in y for i in x)

@@ -1,0 +1,256 @@
+"""Memory of simulated Mosaic GPU kernels, and the order of the accesses to it.
+
+Memory is bytes, in which a layout says where each element of a reference lies, after tiling and swizzling. Races are
+found by happens-before, not by bad luck in one interleaving: each thread is a sequence of events, each asynchronous
+operation is one event, and a thread or operation knows a set of events, those that it is ordered after. The set is the
+bits of an integer. Barriers pass it on. Two accesses to a byte conflict if the later one does not know the earlier.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kerneltest.backends.simulate.memory import Fault
+from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, UndefinedSource, Visit
+from kerneltest.core.dtypes import Array
+from kerneltest.core.verdicts import Verdict
+
+Key = tuple[int | slice, ...]
+
+
+class Layout:
+    """The addresses of the elements of a reference, in elements of the dtype, as an array of its shape."""
+
+    def __init__(self, addresses: Array, dtype: np.dtype) -> None:
+        self.addresses, self.dtype = addresses, dtype
+        self._views: dict[Any, Layout] = {}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.addresses.shape)
+
+    def view(self, key: Key) -> "Layout":
+        """Returns the layout of some elements, by an index of integers and slices."""
+        name = tuple((part.start, part.stop) if isinstance(part, slice) else part for part in key)
+        if name not in self._views:
+            self._views[name] = Layout(self.addresses[key], self.dtype)
+        return self._views[name]
+
+    def moved(self, addresses: Array) -> "Layout":
+        """Returns the layout with the same elements in another shape or order."""
+        return Layout(addresses, self.dtype)
+
+    @cached_property
+    def row(self) -> slice | None:
+        """The addresses as a slice, if they are consecutive and in order."""
+        flat = self.addresses.reshape(-1)
+        if not flat.size or (flat[-1] - flat[0] + 1 == flat.size and (np.diff(flat) == 1).all()):
+            start = int(flat[0]) if flat.size else 0
+            return slice(start, start + flat.size)
+        return None
+
+    @cached_property
+    def spots(self) -> slice | Array:
+        """The bytes of the elements, as a slice if they are consecutive in any order."""
+        width, flat = self.dtype.itemsize, self.addresses.reshape(-1)
+        if not flat.size:
+            return slice(0, 0)
+        low, high = int(flat.min()), int(flat.max())
+        if high - low + 1 == flat.size:
+            return slice(low * width, (high + 1) * width)
+        return np.asarray((flat[:, None] * width + np.arange(width)).reshape(-1))
+
+
+def plain_layout(shape: Sequence[int], dtype: np.dtype, offset: int = 0) -> Layout:
+    """Returns the layout of an array in order, from a byte onwards."""
+    count = int(np.prod(shape, dtype=np.int64))
+    start = offset // dtype.itemsize
+    return Layout(np.arange(start, start + count).reshape(tuple(shape)), dtype)
+
+
+def tiled_layout(shape: Sequence[int], dtype: np.dtype, offset: int, tile: Sequence[int], swizzle: int) -> Layout:
+    """Returns the layout of an array in shared memory whose last axes are cut into tiles, and whose rows are swizzled.
+
+    The swizzle, in bytes, exchanges the 16-byte chunks of a row: the number of a chunk is combined with that of the
+    128-byte line, by exclusive or.
+    """
+    lead, last = tuple(shape[: len(shape) - len(tile)]), tuple(shape[len(shape) - len(tile) :])
+    counts = [length // size for length, size in zip(last, tile, strict=True)]
+    linear = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(*lead, *counts, *tile)
+    axes = [axis + len(lead) + part * len(tile) for axis in range(len(tile)) for part in range(2)]
+    at = linear.transpose(*range(len(lead)), *axes).reshape(tuple(shape)) * dtype.itemsize + offset
+    if swizzle > 16:
+        at = at ^ (((at >> 7) & (swizzle // 16 - 1)) << 4)
+    return Layout(at // dtype.itemsize, dtype)
+
+
+@dataclass(eq=False, slots=True)
+class Accessed:
+    """One access to memory, as later ones see it.
+
+    Attributes:
+      scope: the cluster that made it; those of other clusters are in no order.
+      event: the bit by which those that are ordered after it know it.
+      visit: who accessed, and where.
+      unfenced: whether it is an ordinary access that is in no order with those of the copy engine and tensor core.
+    """
+
+    scope: object
+    event: int
+    visit: Visit
+    unfenced: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Agent:
+    """A thread or an asynchronous operation, which accesses memory.
+
+    Attributes:
+      event: its bit now.
+      known: the bits of the events that it is ordered after, its own included.
+      slot: that its reads are recorded in; operations share one.
+      asynchronous: whether the copy engine or the tensor core accesses for it.
+    """
+
+    scope: object
+    event: int
+    known: int
+    who: str
+    program: tuple[int, ...]
+    slot: int = 0
+    asynchronous: bool = False
+
+
+@dataclass(eq=False)
+class Faults:
+    """The faults of a run, and its reads of memory that was never written."""
+
+    found: dict[tuple[Verdict, str, str], Fault] = field(default_factory=dict)
+    reads: dict[UndefinedSource, None] = field(default_factory=dict)
+
+    def add(self, verdict: Verdict, detail: MemoryFault | Race) -> None:
+        """Keeps a fault if it is the first of its kind at its buffer and line."""
+        self.found.setdefault((verdict, detail.buffer, detail.place), Fault(verdict, detail))
+
+
+_UNFENCED = "the copy engine and the tensor core do not wait for ordinary accesses: call plgpu.commit_smem() in between"
+
+
+_BYTE = np.dtype(np.uint8)
+
+
+@dataclass(eq=False)
+class Memory:
+    """An array in global memory, the shared memory of a block, or its tensor memory.
+
+    Attributes:
+      data: its bytes.
+      tracked: whether accesses are recorded, which those of an array that is only read need not be.
+      fenced: whether a fence orders ordinary accesses before asynchronous ones.
+      shape, dtype: of an array, to name its elements.
+    """
+
+    name: str
+    data: Array
+    faults: Faults
+    tracked: bool = True
+    initialised: bool = False
+    fenced: bool = False
+    shape: tuple[int, ...] = ()
+    dtype: np.dtype = _BYTE
+
+    def __post_init__(self) -> None:
+        size = self.data.size if self.tracked else 0
+        self.written = np.full(size, self.initialised)
+        self.writers = np.zeros(size, np.int32)
+        self.readers: dict[int, Array] = {}
+        self.log: list[Accessed] = []
+        self._unfenced: list[Accessed] = []
+
+    def load(self, layout: Layout) -> Array:
+        """Returns the elements of a reference, without a check."""
+        values = self.data.view(layout.dtype)
+        if (row := layout.row) is not None:
+            return values[row].reshape(layout.shape).copy()
+        return np.asarray(values[layout.addresses])
+
+    def store(self, layout: Layout, values: Array) -> None:
+        """Sets the elements of a reference, without a check."""
+        data = self.data.view(layout.dtype)
+        if (row := layout.row) is not None:
+            data[row] = values.reshape(-1)
+        else:
+            data[layout.addresses] = values
+
+    def check(self, agent: Agent, access: Access, place: str, layout: Layout) -> None:
+        """Checks a read or write against earlier ones, and records it."""
+        if not self.tracked:
+            return
+        spots, writes = layout.spots, access is not Access.LOAD
+        visit = Visit(access, agent.program, place, agent.who)
+        self._compare(agent, visit, self.writers[spots], spots)
+        if writes:
+            for readers in self.readers.values():
+                self._compare(agent, visit, readers[spots], spots)
+        elif not (written := self.written[spots]).all():
+            first = int(np.argmin(written))
+            element = self._element(first + spots.start if isinstance(spots, slice) else int(spots[first]))
+            self.faults.reads[UndefinedSource(UndefinedCause.UNWRITTEN, place, self.name + element)] = None
+        self.log.append(Accessed(agent.scope, agent.event, visit, self.fenced and not agent.asynchronous))
+        if self.log[-1].unfenced:
+            self._unfenced.append(self.log[-1])
+        if writes:
+            self.writers[spots], self.written[spots] = len(self.log), True
+            return
+        if agent.slot not in self.readers:
+            self.readers[agent.slot] = np.zeros(self.data.size, np.int32)
+        self.readers[agent.slot][spots] = len(self.log)
+
+    def fence(self, agent: Agent) -> None:
+        """Orders what an agent is ordered after before later accesses of the copy engine and the tensor core."""
+        for access in self._unfenced:
+            access.unfenced = not access.event & agent.known
+        self._unfenced = [access for access in self._unfenced if access.unfenced]
+
+    def _compare(self, agent: Agent, visit: Visit, earlier: Array, spots: slice | Array) -> None:
+        if not earlier.size:
+            return
+        first = int(earlier[0])
+        numbers = [first] if (earlier == first).all() else np.unique(earlier).tolist()
+        for number in numbers:
+            if not number:
+                continue
+            other = self.log[number - 1]
+            words = ""
+            if other.scope is agent.scope and other.event & agent.known:
+                if not (other.unfenced and agent.asynchronous):
+                    continue
+                words = f"{self.name} is {visit.text()} after it was {other.visit.text()}: {_UNFENCED}"
+            at = int(np.flatnonzero(earlier == number)[0])
+            element = self._element(at + spots.start if isinstance(spots, slice) else int(spots[at]))
+            self.faults.add(Verdict.RACE, Race("", self.name, element, (visit, other.visit), words))
+
+    def _element(self, byte: int) -> str:
+        if not self.shape:
+            return f" (byte {byte:,})"
+        index = np.unravel_index(byte // self.dtype.itemsize, self.shape)
+        return f"[{', '.join(map(str, index))}]"
+
+    def unwritten(self) -> Array | None:
+        """Returns a mask of an array's elements that were never written; None if all were."""
+        written = self.written.reshape(*self.shape, self.dtype.itemsize).all(axis=-1)
+        return None if written.all() else np.logical_not(written)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ref:
+    """A reference: some elements of a memory."""
+
+    memory: Memory
+    layout: Layout
+
+    def at(self, layout: Layout) -> "Ref":
+        return replace(self, layout=layout)

@@ -1,0 +1,164 @@
+"""Matrix products of Mosaic GPU, right and broken in one place each, as users report it.
+
+`BUGS` has, for each bug, the maker of its kernel, the verdict, and a part of a line that the finding names.
+"""
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+STEP = 64
+SWIZZLED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+
+Kernel = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def _store(bug: str, value: Any, smem: Any, target: Any) -> None:
+    smem[...] = value
+    if bug != "no commit_smem":
+        plgpu.commit_smem()
+    plgpu.copy_smem_to_gmem(smem, target)
+    if bug != "no last wait":
+        plgpu.wait_smem_to_gmem(0)
+
+
+def _blocks(tile: int, **options: Any) -> tuple[Any, Any]:
+    options["transforms"] = SWIZZLED
+    left = plgpu.BlockSpec((tile, STEP), lambda k: (lax.axis_index("m"), k), **options)
+    return left, plgpu.BlockSpec((STEP, tile), lambda k: (k, lax.axis_index("n")), **options)
+
+
+def _tile(o: Any, tile: int) -> Any:
+    return o.at[pl.ds(lax.axis_index("m") * tile, tile), pl.ds(lax.axis_index("n") * tile, tile)]
+
+
+def _call(body: Callable[..., None], tile: int, a: jax.Array, b: jax.Array, **scratch: Any) -> jax.Array:
+    shape = (a.shape[0], b.shape[1])
+    smem = plgpu.SMEM((tile, tile), a.dtype, transforms=SWIZZLED)
+    return plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct(shape, a.dtype),
+        grid=(shape[0] // tile, shape[1] // tile),
+        grid_names=("m", "n"),
+        scratch_types={"o_smem": smem, **scratch},
+    )(a, b)
+
+
+def hopper(bug: str = "") -> Kernel:
+    """A product by wgmma, in a pipeline of two slots."""
+    tile = 64
+    keep = {"wgmma not waited for": 2, "waits for one step too few": 1}.get(bug, 0)
+
+    def body(a: Any, b: Any, o: Any, o_smem: Any) -> None:
+        def scope(acc: Any) -> Any:
+            def step(_: Any, a_smem: Any, b_smem: Any) -> None:
+                plgpu.wgmma(acc, a_smem, b_smem)
+                if keep < 2:
+                    plgpu.wgmma_wait(keep)
+
+            steps = a.shape[1] // STEP - (bug == "tail step")
+            plgpu.emit_pipeline(step, in_specs=_blocks(tile), grid=(steps,), max_concurrent_steps=2)(a, b)
+            return acc[...]
+
+        total = pl.run_scoped(scope, plgpu.ACC((tile, tile)))
+        _store(bug, total.astype(o.dtype), o_smem, _tile(o, tile) if bug != "one tile" else o.at[:tile, :tile])
+
+    return lambda a, b: _call(body, tile, a, b)
+
+
+def by_hand(bug: str = "") -> Kernel:
+    """A product by wgmma whose copies are started and waited for by hand, one slot of each operand."""
+    tile = 64
+
+    def body(a: Any, b: Any, o: Any, o_smem: Any, a_smem: Any, b_smem: Any, loaded: Any) -> None:
+        m, n = lax.axis_index("m"), lax.axis_index("n")
+
+        def scope(acc: Any) -> Any:
+            @pl.loop(0, a.shape[1] // STEP)
+            def _(k: Any) -> None:
+                part = pl.ds(k * STEP, STEP)
+                plgpu.copy_gmem_to_smem(a.at[pl.ds(m * tile, tile), part], a_smem, loaded)
+                if bug != "one copy missing":
+                    plgpu.copy_gmem_to_smem(b.at[part, pl.ds(n * tile, tile)], b_smem, loaded)
+                if bug != "barrier not waited for":
+                    plgpu.barrier_wait(loaded)
+                plgpu.wgmma(acc, a_smem, b_smem)
+                if bug != "slot reused while wgmma reads it":
+                    plgpu.wgmma_wait(0)
+                if bug == "barrier waited for twice":
+                    plgpu.barrier_wait(loaded)
+
+            return acc[...]
+
+        total = pl.run_scoped(scope, plgpu.ACC((tile, tile)))
+        _store(bug, total.astype(o.dtype), o_smem, _tile(o, tile))
+
+    def kernel(a: jax.Array, b: jax.Array) -> jax.Array:
+        arrivals = {"one arrival too many expected": 3, "one arrival too few expected": 1}.get(bug, 2)
+        slots = {f"{name}_smem": plgpu.SMEM((tile, STEP), a.dtype, transforms=SWIZZLED) for name in "ab"}
+        return _call(body, tile, a, b, **slots, loaded=plgpu.Barrier(num_arrivals=arrivals))
+
+    return kernel
+
+
+def blackwell(bug: str = "") -> Kernel:
+    """A product by tcgen05 in tensor memory, whose steps are waited for one late."""
+    tile = 128
+
+    def body(a: Any, b: Any, o: Any, o_smem: Any, acc: Any, done: Any) -> None:
+        def step(index: Any, a_smem: Any, b_smem: Any) -> None:
+            now = lax.rem(index[0], 2)
+            accumulates = True if bug == "accumulator not cleared" else index[0] > 0
+            plgpu.tcgen05_mma(acc, a_smem, b_smem, barrier=done.at[now], accumulate=accumulates)
+            if bug != "step not waited for":
+                plgpu.barrier_wait(done.at[now if bug == "wrong phase" else 1 - now])
+
+        if bug != "step not waited for":
+            plgpu.barrier_arrive(done.at[1])
+        steps = a.shape[1] // STEP
+        blocks = _blocks(tile, delay_release=0 if bug == "no delay_release" else 1)
+        plgpu.emit_pipeline(step, in_specs=blocks, grid=(steps,), max_concurrent_steps=2)(a, b)
+        if bug != "accumulator read too early":
+            plgpu.barrier_wait(done.at[1 - steps % 2])
+        _store(bug, plgpu.async_load_tmem(acc).astype(o.dtype), o_smem, _tile(o, tile))
+
+    return lambda a, b: _call(
+        body,
+        tile,
+        a,
+        b,
+        acc=plgpu.TMEM((tile, tile), jnp.float32),
+        done=plgpu.Barrier(num_arrivals=1, num_barriers=2, orders_tensor_core=True),
+    )
+
+
+BUGS = MappingProxyType(
+    {
+        (hopper, "wgmma not waited for"): ("race", "plgpu.wgmma("),
+        (hopper, "waits for one step too few"): ("race", "plgpu.wgmma("),
+        (hopper, "no commit_smem"): ("race", "plgpu.copy_smem_to_gmem("),
+        (hopper, "no last wait"): ("race", "plgpu.copy_smem_to_gmem("),
+        (hopper, "tail step"): ("mismatch", ""),
+        (hopper, "one tile"): ("race", "plgpu.copy_smem_to_gmem("),
+        (by_hand, "slot reused while wgmma reads it"): ("race", "plgpu.wgmma("),
+        (by_hand, "barrier not waited for"): ("race", "plgpu.wgmma("),
+        (by_hand, "barrier waited for twice"): ("hang", "plgpu.barrier_wait("),
+        (by_hand, "one copy missing"): ("hang", "plgpu.barrier_wait("),
+        (by_hand, "one arrival too many expected"): ("hang", "plgpu.barrier_wait("),
+        (by_hand, "one arrival too few expected"): ("runtime_error", "plgpu.copy_gmem_to_smem("),
+        (by_hand, "no commit_smem"): ("race", "plgpu.copy_smem_to_gmem("),
+        (blackwell, "step not waited for"): ("race", "plgpu.tcgen05_mma("),
+        (blackwell, "accumulator read too early"): ("race", "plgpu.async_load_tmem("),
+        (blackwell, "accumulator not cleared"): ("uninitialised", "plgpu.tcgen05_mma("),
+        (blackwell, "no delay_release"): ("race", "plgpu.tcgen05_mma("),
+        (blackwell, "wrong phase"): ("hang", "plgpu.barrier_wait("),
+        (blackwell, "no commit_smem"): ("race", "plgpu.copy_smem_to_gmem("),
+        (blackwell, "no last wait"): ("race", "plgpu.copy_smem_to_gmem("),
+    }
+)
