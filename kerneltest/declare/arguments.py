@@ -22,15 +22,10 @@ class DimSize:
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """A static argument with few values.
+    """A static argument with few values."""
 
-    Attributes:
-      options: pairs of an option's name and the value that the kernel gets.
-      named: the oracle gets the option's name instead of its value.
-    """
-
-    options: tuple[tuple[str, StaticValue], ...]
-    named: bool
+    options: tuple[tuple[str, StaticValue], ...]  # pairs of an option's name and the value that the kernel gets
+    named: bool  # the oracle gets the option's name instead of its value
 
     def value(self, name: str) -> StaticValue:
         """Returns the value that the kernel gets for an option."""

@@ -119,15 +119,11 @@ def _whole(name: str, value: object, least: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AxisExpression:
-    """A length composed of several dims, or of a dim and numbers, such as `g*h` or `b+1`.
+    """A length composed of several dims, or of a dim and numbers, such as `g*h` or `b+1`."""
 
-    Attributes:
-      terms: products of dims and lengths, the outermost factor first; the terms follow one another along the axis.
-      extra: the number of additional elements, which every slice along a dim has as well: 1 in `b+1`.
-    """
-
+    # products of dims and lengths, the outermost factor first; the terms follow one another along the axis
     terms: tuple[tuple[str | int, ...], ...]
-    extra: int = 0
+    extra: int = 0  # the number of additional elements, which every slice along a dim has as well: 1 in `b+1`
 
     def __str__(self) -> str:
         text = "+".join("*".join(map(str, term)) for term in self.terms)
@@ -262,15 +258,10 @@ _MOST_SINGLE, _MOST_PAIRED = 4096, 96  # lengths of a dim that are tried by them
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relation:
-    """A condition on lengths and static arguments.
+    """A condition on lengths and static arguments."""
 
-    Attributes:
-      function: takes lengths and static arguments and returns whether they meet the condition.
-      parameters: the names of its parameters: dims, static and optional arguments.
-    """
-
-    function: Function
-    parameters: tuple[str, ...]
+    function: Function  # takes lengths and static arguments and returns whether they meet the condition
+    parameters: tuple[str, ...]  # the names of its parameters: dims, static and optional arguments
 
     def holds(self, lengths: Mapping[str, int], statics: Mapping[str, StaticValue]) -> bool:
         """Returns whether lengths and static arguments meet the condition.
@@ -333,14 +324,10 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Derivation:
-    """The function by which an array follows from other arguments.
+    """The function by which an array follows from other arguments."""
 
-    Attributes:
-      function: takes the other arguments and returns the array.
-      parameters: its parameters: arguments (arrays), dims (lengths), static arguments, and `rng`, a NumPy generator.
-    """
-
-    function: Function
+    function: Function  # takes the other arguments and returns the array
+    # its parameters: arguments (arrays), dims (lengths), static arguments, and `rng`, a NumPy generator
     parameters: tuple[str, ...]
 
 

@@ -19,20 +19,14 @@ _LARGEST_SCALE = 12  # as an exponent: a product with it stays finite in most fo
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The numbers from a least to a greatest one.
+    """The numbers from a least to a greatest one."""
 
-    Attributes:
-      low, high: its ends, which belong to it; an infinite one is an infinity that may occur.
-      finite: infinities and NaN do not occur, whatever the ends are.
-      nonzero: neither zero nor subnormal numbers, which hardware may flush to zero, occur.
-      extremes: the dtype's largest and smallest numbers occur.
-    """
-
+    # low, high: its ends, which belong to it; an infinite one is an infinity that may occur
     low: float = -math.inf
     high: float = math.inf
-    finite: bool = False
-    nonzero: bool = False
-    extremes: bool = True
+    finite: bool = False  # infinities and NaN do not occur, whatever the ends are
+    nonzero: bool = False  # neither zero nor subnormal numbers, which hardware may flush to zero, occur
+    extremes: bool = True  # the dtype's largest and smallest numbers occur
 
     @property
     def bounded(self) -> bool:

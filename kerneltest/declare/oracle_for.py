@@ -162,19 +162,12 @@ def oracle_for(
 
 @dataclass(frozen=True, slots=True)
 class Unapplied:
-    """A result of `oracle_for` that has decorated no oracle yet.
+    """A result of `oracle_for` that has decorated no oracle yet."""
 
-    Attributes:
-      kernel: the kernel's name.
-      module: the module whose import called `oracle_for`; "" if there is none.
-      place: FILE:LINE of the call.
-      decorator: the result.
-    """
-
-    kernel: str
-    module: str
-    place: str
-    decorator: weakref.ref[Callable[..., Any]]
+    kernel: str  # the kernel's name
+    module: str  # the module whose import called `oracle_for`; "" if there is none
+    place: str  # FILE:LINE of the call
+    decorator: weakref.ref[Callable[..., Any]]  # the result
 
     @property
     def is_lost(self) -> bool:

@@ -18,26 +18,18 @@ DECLARABLE = tuple(verdict for verdict in Verdict if verdict.is_finding and verd
 
 @dataclass(frozen=True, slots=True)
 class Xfail:
-    """An expected finding. Any other finding fails; so does a cell in which a strict one never occurs.
+    """An expected finding. Any other finding fails; so does a cell in which a strict one never occurs."""
 
-    Attributes:
-      verdict: the expected verdict.
-      reason: why it is expected.
-      url: a page that documents or tracks it.
-      backend, dtype, group, family: shell-style patterns of the cases it covers.
-      signature: a shell-style pattern of the signature's text, such as `*precision=highest*`.
-      strict: whether it must occur.
-    """
-
-    verdict: Verdict
-    reason: str
-    url: str
+    verdict: Verdict  # the expected verdict
+    reason: str  # why it is expected
+    url: str  # a page that documents or tracks it
+    # backend, dtype, group, family: shell-style patterns of the cases it covers
     backend: str = "*"
     dtype: str = "*"
     group: str = ""
     family: str = "*"
-    signature: str = "*"
-    strict: bool = True
+    signature: str = "*"  # a shell-style pattern of the signature's text, such as `*precision=highest*`
+    strict: bool = True  # whether it must occur
 
     def __str__(self) -> str:
         backend = "every backend" if self.backend == "*" else self.backend
@@ -101,22 +93,15 @@ Replacement = Any  # a static value, or an `ArrayArgument`
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rejection:
-    """A call that must raise.
+    """A call that must raise."""
 
-    Attributes:
-      name: of the mistake in the call.
-      arguments: replacements for arguments, by name: a value for a static argument, an `ArrayArgument` of another shape
-        or dtype for an array.
-      dims: lengths by dim, which the dim need not admit.
-      raises: the type of the exception.
-      match: a regular expression to be found in its message.
-    """
-
-    name: str
+    name: str  # of the mistake in the call
+    # replacements for arguments, by name: a value for a static argument, an `ArrayArgument` of another shape or dtype
+    # for an array
     arguments: Mapping[str, Replacement]
-    dims: Mapping[str, int]
-    raises: type[Exception]
-    match: str
+    dims: Mapping[str, int]  # lengths by dim, which the dim need not admit
+    raises: type[Exception]  # the type of the exception
+    match: str  # a regular expression to be found in its message
 
     @property
     def expected(self) -> str:
@@ -178,15 +163,10 @@ def rejects(
 
 @dataclass(frozen=True, slots=True)
 class Unordered:
-    """Outputs in which the order of the elements along an axis is free.
+    """Outputs in which the order of the elements along an axis is free."""
 
-    Attributes:
-      axis: the axis.
-      outputs: numbers of the outputs, whose elements at one position belong together; () for all.
-    """
-
-    axis: int
-    outputs: tuple[int, ...]
+    axis: int  # the axis
+    outputs: tuple[int, ...]  # numbers of the outputs, whose elements at one position belong together; () for all
 
     def arrange(self, result: Any, xp: Any, like: Sequence[ShapeDtype] = ()) -> Any:
         """Returns the result of a kernel (`jax.numpy`) or of an oracle (`numpy`) with these outputs in ascending order.
@@ -286,15 +266,10 @@ Output = Any  # anything that NumPy converts to an array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Defined:
-    """One output of an oracle, as returned by `defined`.
+    """One output of an oracle, as returned by `defined`."""
 
-    Attributes:
-      values: the output.
-      where: True for elements that are compared; booleans that broadcast to the shape of `values`.
-    """
-
-    values: Output
-    where: Output
+    values: Output  # the output
+    where: Output  # True for elements that are compared; booleans that broadcast to the shape of `values`
 
 
 def undefined_output(output: ShapeDtype | Array) -> Defined:

@@ -195,15 +195,11 @@ _MOST_EVIDENCE_SECONDS = 1.0  # for one finding
 
 @dataclass(slots=True)
 class EvidenceLimits:
-    """Limits of what records say about bounds and findings.
-
-    Attributes:
-      seconds: time left for the evidence of findings.
-      largest_fraction: the largest error / bound so far, by backend and family.
-    """
+    """Limits of what records say about bounds and findings."""
 
     process: ProcessState
-    seconds: float = _EVIDENCE_SECONDS
+    seconds: float = _EVIDENCE_SECONDS  # time left for the evidence of findings
+    # the largest error / bound so far, by backend and family
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def exceeds_earlier_use(self, backend: Backend, family: str, fraction: float) -> bool:

@@ -247,26 +247,20 @@ def case_context(item: Item, case: AnyCase, cache: Cache) -> CaseContext:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim that outputs of a call, or a part of them, are among the accepted values that a check asked for.
-
-    Attributes:
-      tolerance: the error model in words, or `BIT_FOR_BIT`.
-      signed_zeros: whether -0 and +0 differ.
-      own_format: in which the kernel's own formula may explain outputs beyond the bounds; None if it may not.
-      asks_formula: whether the formula must be right, too.
-      evaluate_apart: returns what NumPy computes where compiled code was seen to differ, or None; None for calls whose
-        findings do not state a cause.
-    """
+    """The claim that outputs of a call, or a part of them, are among the accepted values that a check asked for."""
 
     outputs: Outputs
     expected: ExpectedOutputs
     check: OutputCheck
     precision: Precision
     formula: Formula
-    tolerance: str
-    signed_zeros: bool
+    tolerance: str  # the error model in words, or `BIT_FOR_BIT`
+    signed_zeros: bool  # whether -0 and +0 differ
+    # in which the kernel's own formula may explain outputs beyond the bounds; None if it may not
     own_format: FloatFormat | None
-    asks_formula: bool
+    asks_formula: bool  # whether the formula must be right, too
+    # returns what NumPy computes where compiled code was seen to differ, or None; None for calls whose findings do not
+    # state a cause
     evaluate_apart: Callable[[], Outputs | None] | None = None
 
     def compare(self, noise: float) -> list[Comparison]:

@@ -121,25 +121,17 @@ def whole(outputs: tuple[Array, ...]) -> tuple[Array, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The formula of a call, evaluated in NumPy, and what is known of it.
-
-    Attributes:
-      traced: the function that is called.
-      key: identifies the call among those of the function.
-      read_leaves: returns its inputs.
-      oracle: the oracle's values for it.
-      take: takes the outputs to compare with these values out of all.
-      trace_wide: traces the function in float64, as it is only for the kernel itself; None for other functions.
-      coming: yields the key and the inputs of coming calls, with which this one may be evaluated.
-    """
+    """The formula of a call, evaluated in NumPy, and what is known of it."""
 
     store: FormulaStore
-    traced: Traced
-    key: str
-    read_leaves: ReadLeaves
-    oracle: Expectation
-    take: Take = whole
+    traced: Traced  # the function that is called
+    key: str  # identifies the call among those of the function
+    read_leaves: ReadLeaves  # returns its inputs
+    oracle: Expectation  # the oracle's values for it
+    take: Take = whole  # takes the outputs to compare with these values out of all
+    # traces the function in float64, as it is only for the kernel itself; None for other functions
     trace_wide: TraceWide | None = None
+    # yields the key and the inputs of coming calls, with which this one may be evaluated
     coming: Callable[[], Iterable[tuple[str, ReadLeaves]]] = tuple
 
     @property

@@ -127,13 +127,9 @@ class Item:
 
 
 class Group(ABC):
-    """A group of families, which plans cases and judges them.
+    """A group of families, which plans cases and judges them."""
 
-    Attributes:
-      name: the group's name in ids and reports: a `GroupName`, or that of a registered group.
-    """
-
-    name: str
+    name: str  # the group's name in ids and reports: a `GroupName`, or that of a registered group
 
     def find_family(self, name: str) -> Family | None:
         """Returns the group's own family of a name; None if `plan.families` has it."""

@@ -103,20 +103,13 @@ class UnavailableGroup(Group):
 
 @dataclass(frozen=True, slots=True)
 class PairingPlan:
-    """The plan of a pairing.
+    """The plan of a pairing."""
 
-    Attributes:
-      items: in order, with backends innermost, since they share traces and expectations.
-      problem: why there is nothing to test, whatever the backend; "" if there is something.
-      remark: on the kernel's source; "" for none.
-      seconds: the time that planning took.
-    """
-
-    items: tuple[Item, ...]
+    items: tuple[Item, ...]  # in order, with backends innermost, since they share traces and expectations
     not_applicable: tuple[NotApplicable, ...]
-    problem: str = ""
-    remark: str = ""
-    seconds: float = 0.0
+    problem: str = ""  # why there is nothing to test, whatever the backend; "" if there is something
+    remark: str = ""  # on the kernel's source; "" for none
+    seconds: float = 0.0  # the time that planning took
 
 
 @without_debugging()

@@ -72,28 +72,21 @@ class CompilePool:
 
 @dataclass(slots=True)
 class ProcessState:
-    """The state of a process that runs items, apart from what their cases share.
+    """The state of a process that runs items, apart from what their cases share."""
 
-    Attributes:
-      journal: in which this process notes what it is doing.
-      planned: pairing, backend and dtype of everything that the run does, so that one failure is reported once.
-      compiles_ahead: whether to compile ahead of the cases. If not, kernels compile one at a time, so that a crash has
-        a single possible cause.
-      budget: time budget of the current item; None for no limit.
-      abort: ends this process with a message so that its supervisor can restart it; None if it has no supervisor.
-      internal_failures: exceptions of kerneltest outside of a verdict, such as in the evidence of a finding.
-      device_lost: since when, or why, the device no longer responds; "" while it does.
-      pool: compiles in threads.
-    """
-
-    journal: Journal = field(default_factory=Journal)
+    journal: Journal = field(default_factory=Journal)  # in which this process notes what it is doing
+    # pairing, backend and dtype of everything that the run does, so that one failure is reported once
     planned: Collection[tuple[str, str, str]] = ()
+    # whether to compile ahead of the cases. If not, kernels compile one at a time, so that a crash has a single
+    # possible cause
     compiles_ahead: bool = True
-    budget: TimeBudget | None = None
+    budget: TimeBudget | None = None  # time budget of the current item; None for no limit
+    # ends this process with a message so that its supervisor can restart it; None if it has no supervisor
     abort: Callable[[str], None] | None = None
+    # exceptions of kerneltest outside of a verdict, such as in the evidence of a finding
     internal_failures: list[Failure] = field(default_factory=list)
-    device_lost: str = ""
-    pool: CompilePool = field(default_factory=lambda: CompilePool(compiler_threads()))
+    device_lost: str = ""  # since when, or why, the device no longer responds; "" while it does
+    pool: CompilePool = field(default_factory=lambda: CompilePool(compiler_threads()))  # compiles in threads
 
     def take_internal_failures(self) -> list[Failure]:
         """Returns the internal failures so far, one for each line that raised, and forgets them."""

@@ -142,20 +142,14 @@ def _check_defined(number: int, samples: OutputSamples) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SampledCall:
-    """A call of which single elements of the outputs are compared with the oracle's.
-
-    Attributes:
-      depth: of the run, whose signatures determine the dims of outputs.
-      inputs: the arguments by path.
-      exact: whether the arithmetic is exact, so that every bit must be right.
-    """
+    """A call of which single elements of the outputs are compared with the oracle's."""
 
     pairing: Pairing
     signature: Signature
-    depth: str
-    inputs: Mapping[str, PositionCodedArray]
+    depth: str  # of the run, whose signatures determine the dims of outputs
+    inputs: Mapping[str, PositionCodedArray]  # the arguments by path
     outputs: Sequence[ShapeDtype]
-    exact: bool
+    exact: bool  # whether the arithmetic is exact, so that every bit must be right
 
     def part(self, number: int, offset: int) -> RequiredPart:
         """Returns the part of the arguments on which the element of an output at an offset depends."""

@@ -47,21 +47,13 @@ class SettingError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SettingKind(Generic[T]):
-    """A type of setting.
+    """A type of setting."""
 
-    Attributes:
-      requirement: completes "the setting must be".
-      parse: converts the text of an option or an ini value; raises ValueError.
-      accepts: returns whether a value is allowed.
-      text: converts a value back to the text of an option.
-      choices: all texts that it has, if these are few.
-    """
-
-    requirement: str
-    parse: Callable[[str], T]
-    accepts: Callable[[T], bool] = lambda value: True
-    text: Callable[[T], str] = str
-    choices: tuple[str, ...] = ()
+    requirement: str  # completes "the setting must be"
+    parse: Callable[[str], T]  # converts the text of an option or an ini value; raises ValueError
+    accepts: Callable[[T], bool] = lambda value: True  # returns whether a value is allowed
+    text: Callable[[T], str] = str  # converts a value back to the text of an option
+    choices: tuple[str, ...] = ()  # all texts that it has, if these are few
 
 
 def one_of(*words: str) -> SettingKind[str]:
@@ -85,26 +77,17 @@ SHARD = SettingKind("i/n with 1 <= i <= n, such as 2/3 for the second of three",
 
 @dataclass(frozen=True, slots=True)
 class Setting(Generic[T]):
-    """A setting and all that is known about it.
+    """A setting and all that is known about it."""
 
-    Attributes:
-      name: of its value; the ini value is `kt_NAME`, and the option is `--kt-NAME` with dashes.
-      default: its value if it is not given.
-      kind: its type.
-      help: for `--help` and the guide, without the default.
-      ini: whether an ini file may set it.
-      planned: whether it decides which cases there are and how they are judged. The plan then has a field of this name,
-        and results are reused only under the same value.
-      command: whether the command that reruns an item gives it.
-    """
-
-    name: str
-    default: T
-    kind: SettingKind[T]
-    help: str
-    ini: bool = True
+    name: str  # of its value; the ini value is `kt_NAME`, and the option is `--kt-NAME` with dashes
+    default: T  # its value if it is not given
+    kind: SettingKind[T]  # its type
+    help: str  # for `--help` and the guide, without the default
+    ini: bool = True  # whether an ini file may set it
+    # whether it decides which cases there are and how they are judged. The plan then has a field of this name, and
+    # results are reused only under the same value
     planned: bool = False
-    command: Literal["never", "if set", "always"] = "never"
+    command: Literal["never", "if set", "always"] = "never"  # whether the command that reruns an item gives it
 
     @property
     def option(self) -> str:

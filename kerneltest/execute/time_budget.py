@@ -41,17 +41,11 @@ def group_weight(cases: Iterable[AnyCase]) -> int:
 
 @dataclass
 class TimeBudget:
-    """The time limit of one item. Each group has a share by its weight; time that it leaves goes to later groups.
+    """The time limit of one item. Each group has a share by its weight; time that it leaves goes to later groups."""
 
-    Attributes:
-      seconds: for the whole item.
-      weights: the weight of each group, by name, in the order in which they run.
-      clock: returns the time in seconds.
-    """
-
-    seconds: float
-    weights: Mapping[str, int]
-    clock: Callable[[], float] = time.monotonic
+    seconds: float  # for the whole item
+    weights: Mapping[str, int]  # the weight of each group, by name, in the order in which they run
+    clock: Callable[[], float] = time.monotonic  # returns the time in seconds
     _costs: dict[tuple[str, bool], list[float]] = field(default_factory=dict)  # by group, and whether it compiled
     _compiled: set[Signature] = field(default_factory=set)
 

@@ -20,32 +20,22 @@ _FLUSHED = 2.0**-100  # far above any sum of flushed float32 subnormals
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The comparison of one output, element by element. All arrays have the output's shape.
+    """The comparison of one output, element by element. All arrays have the output's shape."""
 
-    Attributes:
-      actual: the kernel's output, in its dtype.
-      expected: the oracle's values: float64 before rounding, int64 wrapped to the output's dtype, or bool.
-      bound: the largest absolute error allowed; inf if any value is.
-      wrong: True where `actual` is wrong.
-      special: True where the classes differ: NaN, an infinity and its sign, and the sign of zero if it counts.
-      compared: number of elements with a bound that excludes some value, or with a special expectation.
-      bound_fraction: the largest error / bound, both without the rounding of the output itself, over elements
-        whose bound is not zero; None if there are none.
-      vacuous: True if zeros would be within the bound of every finite element, although some should not be zero.
-      ulps: number of finite floats by distance from the rounded expectation, as `ulp_histogram` returns them.
-      approximate: the largest error, in ulps of float32, of elements that are right only as approximations.
-    """
-
-    actual: Array
-    expected: Array
-    bound: Array
-    wrong: Array
-    special: Array
-    compared: int
+    actual: Array  # the kernel's output, in its dtype
+    expected: Array  # the oracle's values: float64 before rounding, int64 wrapped to the output's dtype, or bool
+    bound: Array  # the largest absolute error allowed; inf if any value is
+    wrong: Array  # True where `actual` is wrong
+    special: Array  # True where the classes differ: NaN, an infinity and its sign, and the sign of zero if it counts
+    compared: int  # number of elements with a bound that excludes some value, or with a special expectation
+    # the largest error / bound, both without the rounding of the output itself, over elements whose bound is not zero;
+    # None if there are none
     bound_fraction: float | None
+    # True if zeros would be within the bound of every finite element, although some should not be zero
     vacuous: bool = False
+    # number of finite floats by distance from the rounded expectation, as `ulp_histogram` returns them
     ulps: tuple[int, ...] = ()
-    approximate: float = 0.0
+    approximate: float = 0.0  # the largest error, in ulps of float32, of elements that are right only as approximations
 
     @property
     def got(self) -> Array:
@@ -289,17 +279,11 @@ _FEW = 64  # wrong elements to test before all of them
 
 @dataclass(frozen=True, slots=True)
 class OutputAxis:
-    """One axis of an output.
+    """One axis of an output."""
 
-    Attributes:
-      name: its dim, or `axis0`, `axis1`, ... if that is unknown.
-      length: number of elements along it.
-      block: the dim's block length; None if it has none.
-    """
-
-    name: str
-    length: int
-    block: int | None
+    name: str  # its dim, or `axis0`, `axis1`, ... if that is unknown
+    length: int  # number of elements along it
+    block: int | None  # the dim's block length; None if it has none
 
     @property
     def blocks(self) -> int:
@@ -309,19 +293,12 @@ class OutputAxis:
 
 @dataclass(frozen=True, slots=True)
 class MismatchLocation:
-    """The location of the wrong elements of one output.
+    """The location of the wrong elements of one output."""
 
-    Attributes:
-      index: the index of the worst element.
-      block: the block that contains it, such as `m=1 n=0`; "" if there are no blocks.
-      wrong_blocks: number of blocks with a wrong element, and number of all blocks.
-      pattern: the pattern that the wrong elements make; None if no rule fits.
-    """
-
-    index: tuple[int, ...]
-    block: str
-    wrong_blocks: tuple[int, int]
-    pattern: Pattern | None
+    index: tuple[int, ...]  # the index of the worst element
+    block: str  # the block that contains it, such as `m=1 n=0`; "" if there are no blocks
+    wrong_blocks: tuple[int, int]  # number of blocks with a wrong element, and number of all blocks
+    pattern: Pattern | None  # the pattern that the wrong elements make; None if no rule fits
 
 
 def locate_mismatch(comparison: Comparison, axes: Sequence[OutputAxis]) -> MismatchLocation:

@@ -30,25 +30,17 @@ class OutOfTimeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MismatchContext:
-    """A wrong output with its case: the input of every rule.
+    """A wrong output with its case: the input of every rule."""
 
-    Attributes:
-      pairing, signature, arguments: of the case.
-      output: the number of the wrong output, from 0.
-      comparison: the output's comparison; at least one element is wrong.
-      axes: the output's axes.
-      deadline: when to stop evaluating the oracle, in seconds of the monotonic clock.
-      expecting: entered for each evaluation of the oracle.
-    """
-
+    # pairing, signature, arguments: of the case
     pairing: Pairing
     signature: Signature
     arguments: Mapping[str, Array]
-    output: int
-    comparison: Comparison
-    axes: Sequence[OutputAxis]
-    deadline: float = math.inf
-    expecting: Callable[[], AbstractContextManager[None]] = nullcontext
+    output: int  # the number of the wrong output, from 0
+    comparison: Comparison  # the output's comparison; at least one element is wrong
+    axes: Sequence[OutputAxis]  # the output's axes
+    deadline: float = math.inf  # when to stop evaluating the oracle, in seconds of the monotonic clock
+    expecting: Callable[[], AbstractContextManager[None]] = nullcontext  # entered for each evaluation of the oracle
 
     @property
     def inputs_are_finite(self) -> bool:

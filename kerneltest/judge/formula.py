@@ -215,15 +215,10 @@ _DIGIT = 10.0  # a value of which the oracle keeps a digit is so many times as l
 
 @dataclass(frozen=True, slots=True)
 class OwnRounding:
-    """The rounding of a kernel's own formula.
+    """The rounding of a kernel's own formula."""
 
-    Attributes:
-      bounds: the largest error of each output's elements, the rounding of the output itself included.
-      admitted: the same, but close to those of the oracle where the kernel's formula may lose over `MOST_UNSTABLE`
-        times as much.
-    """
-
-    bounds: tuple[Array, ...]
+    bounds: tuple[Array, ...]  # the largest error of each output's elements, the rounding of the output itself included
+    # the same, but close to those of the oracle where the kernel's formula may lose over `MOST_UNSTABLE` times as much
     admitted: tuple[Array, ...]
 
 

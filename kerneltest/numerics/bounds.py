@@ -32,21 +32,15 @@ class Limit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A limit in closed form: the largest absolute error of each element, before it is rounded to the output's dtype.
+    """A limit in closed form: the largest absolute error of each element before rounding to the output's dtype."""
 
-    Attributes:
-      fixed: the part that is the same on every backend: float64, in the output's shape and units.
-      products: |A||B| of a matrix product, which is multiplied by the roundoff of rounding both operands.
-      operands: the sum of |a| and |b| over the products, which is multiplied by the underflow of that rounding.
-      roundings: the number of roundings in the accumulation format, each of which may underflow.
-      accumulate: the accumulation format.
-    """
-
-    fixed: Array
+    fixed: Array  # the part that is the same on every backend: float64, in the output's shape and units
+    # |A||B| of a matrix product, which is multiplied by the roundoff of rounding both operands
     products: Array | None = None
+    # the sum of |a| and |b| over the products, which is multiplied by the underflow of that rounding
     operands: Array | None = None
-    roundings: float = 0.0
-    accumulate: FloatFormat = FLOAT32
+    roundings: float = 0.0  # the number of roundings in the accumulation format, each of which may underflow
+    accumulate: FloatFormat = FLOAT32  # the accumulation format
 
     def at(self, precision: Precision) -> Array:
         """Returns the bound on a backend: float64, in the output's shape."""
@@ -60,25 +54,16 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class OracleCase:
-    """The oracle's side of a case.
+    """The oracle's side of a case."""
 
-    Attributes:
-      evaluate: evaluates the oracle: from leaves in float64 or int64 to its outputs.
-      leaves: the array arguments by path, widened to float64 or int64.
-      values: the oracle's outputs for them.
-      formats: the formats of the float leaves in the kernel's dtypes, by path.
-      watched: evaluates the oracle on leaves that may be tracked arrays; they are not checked.
-      oracle: the user's function, which identifies the oracle across cases.
-      jax_in_float64: whether JAX computes in float64.
-    """
-
-    evaluate: Evaluate
-    leaves: Mapping[str, Array]
-    values: tuple[Array, ...]
-    formats: Mapping[str, FloatFormat]
+    evaluate: Evaluate  # evaluates the oracle: from leaves in float64 or int64 to its outputs
+    leaves: Mapping[str, Array]  # the array arguments by path, widened to float64 or int64
+    values: tuple[Array, ...]  # the oracle's outputs for them
+    formats: Mapping[str, FloatFormat]  # the formats of the float leaves in the kernel's dtypes, by path
+    # evaluates the oracle on leaves that may be tracked arrays; they are not checked
     watched: Callable[[Mapping[str, Any]], tuple[Any, ...]]
-    oracle: Callable[..., Any]
-    jax_in_float64: bool = field(default=False, kw_only=True)
+    oracle: Callable[..., Any]  # the user's function, which identifies the oracle across cases
+    jax_in_float64: bool = field(default=False, kw_only=True)  # whether JAX computes in float64
 
     def check_float64(self, in_jax: bool) -> None:
         """Raises a `Failure` if the oracle, if it computes `in_jax`, does so in float32, as JAX does by default."""

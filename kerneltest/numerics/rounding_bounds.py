@@ -98,15 +98,10 @@ class SampledLimit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoundingLimit:
-    """The bound of one output from the oracle's rounding.
+    """The bound of one output from the oracle's rounding."""
 
-    Attributes:
-      samples: the samples of all outputs of the case.
-      output: the index of the output.
-    """
-
-    samples: "OracleSamples"
-    output: int
+    samples: "OracleSamples"  # the samples of all outputs of the case
+    output: int  # the index of the output
 
     def at(self, precision: Precision) -> Array:
         """Returns the largest absolute error of each element before it is rounded to the output's dtype.
@@ -157,29 +152,20 @@ _case_by_case: set[Callable[..., Any]] = set()  # oracles that cannot be sampled
 
 @dataclass(slots=True)
 class OracleSamples:
-    """An oracle's outputs for one case, rounded as backends round them.
+    """An oracle's outputs for one case, rounded as backends round them."""
 
-    Attributes:
-      case: the oracle's side of the case.
-      compute: the format of elementwise arithmetic; None for that of the arguments.
-      exact_dots: whether no backend may round operands of products.
-      functions: the relative errors of functions that the kernel approximates.
-      found: what the samples show, by name of the precision.
-      parts: the shares of an output's spread, by name of the precision and index of the output.
-      integers: whether integers and booleans are tracked as well.
-      batch: the cases that are sampled together with this one, which is among them; [] for none.
-      failure: that the oracle raised the first time only; None if it did not.
-    """
-
-    case: OracleCase
-    compute: FloatFormat | None
-    exact_dots: bool
+    case: OracleCase  # the oracle's side of the case
+    compute: FloatFormat | None  # the format of elementwise arithmetic; None for that of the arguments
+    exact_dots: bool  # whether no backend may round operands of products
+    # the relative errors of functions that the kernel approximates
     functions: Mapping[str, float] = field(default_factory=dict)
-    found: dict[str, SampledOutputs] = field(default_factory=dict)
+    found: dict[str, SampledOutputs] = field(default_factory=dict)  # what the samples show, by name of the precision
+    # the shares of an output's spread, by name of the precision and index of the output
     parts: dict[tuple[str, int], tuple[ErrorShare, ...]] = field(default_factory=dict)
-    integers: bool = True
+    integers: bool = True  # whether integers and booleans are tracked as well
+    # the cases that are sampled together with this one, which is among them; [] for none
     batch: "list[OracleSamples]" = field(default_factory=list, repr=False, compare=False)
-    failure: Failure | None = None
+    failure: Failure | None = None  # that the oracle raised the first time only; None if it did not
 
     def at(self, precision: Precision) -> SampledOutputs:
         """Returns what the samples show on a backend; raises a `Failure` if the oracle once raised and then did not."""
@@ -383,13 +369,9 @@ def formula_bounds(
 
 @dataclass(frozen=True, slots=True)
 class JoinedLimit(RoundingLimit):
-    """The bound of one output from the rounding of all forms of the oracle: the widest that is known.
+    """The bound of one output from the rounding of all forms of the oracle: the widest that is known."""
 
-    Attributes:
-      forms: the limits of the other forms, on the same output.
-    """
-
-    forms: tuple[RoundingLimit, ...]
+    forms: tuple[RoundingLimit, ...]  # the limits of the other forms, on the same output
 
     def at(self, precision: Precision) -> Array:
         bound = RoundingLimit.at(self, precision)

@@ -167,17 +167,11 @@ _LONGEST = 48  # characters of an expression in a description
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """An expression in a source file.
+    """An expression in a source file."""
 
-    Attributes:
-      file: the path of the file; "" if unknown.
-      line: the line of the expression's first character, counted from 1; 0 if unknown.
-      text: the expression, joined to one line.
-    """
-
-    file: str
-    line: int
-    text: str
+    file: str  # the path of the file; "" if unknown
+    line: int  # the line of the expression's first character, counted from 1; 0 if unknown
+    text: str  # the expression, joined to one line
 
     def __str__(self) -> str:
         return f"`{self.text}` at {Path(self.file).name}:{self.line}" if self.line else "the oracle"
@@ -213,15 +207,10 @@ def _expression(code: CodeType, instruction: int) -> ValueOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ErrorSource:
-    """A source of error: an operation of the oracle, and the part of it that rounds.
+    """A source of error: an operation of the oracle, and the part of it that rounds."""
 
-    Attributes:
-      origin: the expression in the oracle's source.
-      kind: `rounding`, `summing`, the format of operands, such as `TF32 operands`, or `cast to bfloat16`.
-    """
-
-    origin: ValueOrigin
-    kind: str
+    origin: ValueOrigin  # the expression in the oracle's source
+    kind: str  # `rounding`, `summing`, the format of operands, such as `TF32 operands`, or `cast to bfloat16`
 
     @property
     def description(self) -> str:
@@ -264,37 +253,27 @@ class RoundingModel:
     row 2 all subnormal results become zero). In all further rows each result is perturbed at random within the error
     that the machine may make before it rounds. With `rows_by_source`, each source of error perturbs only its own rows,
     so that the rows show what each source contributes.
-
-    Attributes:
-      precision: the machine's arithmetic.
-      compute: the format of elementwise arithmetic and of sums; None for that of the operands.
-      rows: the number of samples of a case, row 0 included.
-      rows_by_source: the rows that each source of error perturbs; None to perturb all rows by all sources.
-      single: the one row that is evaluated if the oracle is evaluated row by row; None for all at once.
-      seed: the seed of the random errors.
-      sources: the sources of error met so far, in order.
-      escape: how a value escaped tracking; "" if none has.
-      in_jax: whether a function of JAX got a tracked array of floats.
-      tape: records the operations for differentiation; None to record none.
-      differentiating_at: the expression whose derivative is computed; None while the oracle is evaluated.
-      cases: the number of cases that are sampled at once.
-      answers: all that mattered of the arithmetic so far.
-      has_ended: whether the oracle has returned, so that whoever still uses its arrays has kept them.
     """
 
-    precision: Precision
+    precision: Precision  # the machine's arithmetic
+    # the format of elementwise arithmetic and of sums; None for that of the operands
     compute: FloatFormat | None = FLOAT32
-    rows: int = 17
+    rows: int = 17  # the number of samples of a case, row 0 included
+    # the rows that each source of error perturbs; None to perturb all rows by all sources
     rows_by_source: Mapping[ErrorSource, slice] | None = None
+    # the one row that is evaluated if the oracle is evaluated row by row; None for all at once
     single: int | None = None
-    seed: int = 0
-    sources: dict[ErrorSource, None] = field(default_factory=dict)
-    escape: str = ""
-    in_jax: bool = False
-    tape: list[Any] | None = None
+    seed: int = 0  # the seed of the random errors
+    sources: dict[ErrorSource, None] = field(default_factory=dict)  # the sources of error met so far, in order
+    escape: str = ""  # how a value escaped tracking; "" if none has
+    in_jax: bool = False  # whether a function of JAX got a tracked array of floats
+    tape: list[Any] | None = None  # records the operations for differentiation; None to record none
+    # the expression whose derivative is computed; None while the oracle is evaluated
     differentiating_at: ValueOrigin | None = None
-    cases: int = 1
+    cases: int = 1  # the number of cases that are sampled at once
+    # all that mattered of the arithmetic so far
     answers: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
+    # whether the oracle has returned, so that whoever still uses its arrays has kept them
     has_ended: bool = field(default=False, init=False)
     _random: random.Random = field(init=False)
 

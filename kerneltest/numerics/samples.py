@@ -75,21 +75,13 @@ def _walk(largest: Array, squares: Array, total: Array, mass: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The terms of a sum that the oracle adds one by one, each an array, and a kernel in any order.
+    """The terms of a sum that the oracle adds one by one, each an array, and a kernel in any order."""
 
-    Attributes:
-      count: the number of terms.
-      positive: the sum of the positive ones, element by element.
-      negative: the sum of the magnitudes of the negative ones.
-      grain: the largest power of two of which all terms are multiples; infinite if all are zero.
-      rounded: the largest partial sum that is rounded in the oracle's own order; 0 if all are representable.
-    """
-
-    count: int
-    positive: Array
-    negative: Array
-    grain: Array
-    rounded: Array
+    count: int  # the number of terms
+    positive: Array  # the sum of the positive ones, element by element
+    negative: Array  # the sum of the magnitudes of the negative ones
+    grain: Array  # the largest power of two of which all terms are multiples; infinite if all are zero
+    rounded: Array  # the largest partial sum that is rounded in the oracle's own order; 0 if all are representable
 
     @staticmethod
     def of(term: Array) -> "Chain":
@@ -156,31 +148,25 @@ class KeptArrayError(UntrackedError, DeclarationError):
 
 @dataclass(slots=True, eq=False, repr=False)
 class SampledArray:
-    """Values of one array of the oracle, in all samples.
+    """Values of one array of the oracle, in all samples."""
 
-    Attributes:
-      samples: (rows, *shape), or (1, *shape) if all rows are equal; float64, int64 or bool.
-      machine: the rounding model of the samples.
-      formats: those of the arguments that they are computed from; none for arrays that the oracle creates, which take
-        those of the arrays that they are combined with.
-      terms: the aligned terms of a sum or a difference, since a kernel may scale each before it adds; else None.
-      subtracts: whether it is a difference.
-      chain: the terms of a sum of three or more, since a kernel may add them in another order; else None.
-      scaled: for a matrix product, computes it from operands that were scaled before they were rounded; else None.
-      again: for a matrix product, computes it with other errors; else None.
-      settled: for a quotient, samples in which exact results stay, which decide ties; else None.
-      factors: the factors of an elementwise product, one of which is a matrix product; else ().
-    """
-
-    samples: Array
-    machine: RoundingModel
+    samples: Array  # (rows, *shape), or (1, *shape) if all rows are equal; float64, int64 or bool
+    machine: RoundingModel  # the rounding model of the samples
+    # those of the arguments that they are computed from; none for arrays that the oracle creates, which take those of
+    # the arrays that they are combined with
     formats: Formats = frozenset()
+    # the aligned terms of a sum or a difference, since a kernel may scale each before it adds; else None
     terms: tuple[Array, Array] | None = field(default=None, init=False)
-    subtracts: bool = field(default=False, init=False)
+    subtracts: bool = field(default=False, init=False)  # whether it is a difference
+    # the terms of a sum of three or more, since a kernel may add them in another order; else None
     chain: Chain | None = field(default=None, init=False)
+    # for a matrix product, computes it from operands that were scaled before they were rounded; else None
     scaled: "Callable[[], SampledArray] | None" = field(default=None, init=False)
+    # for a matrix product, computes it with other errors; else None
     again: "Callable[[], SampledArray] | None" = field(default=None, init=False)
+    # for a quotient, samples in which exact results stay, which decide ties; else None
     settled: Array | None = field(default=None, init=False)
+    # the factors of an elementwise product, one of which is a matrix product; else ()
     factors: tuple[Operand, ...] = field(default=(), init=False)
 
     def with_samples(self, samples: Array, formats: Formats = frozenset()) -> Self:
@@ -222,21 +208,13 @@ class SampledArray:
 
 @dataclass(frozen=True, slots=True)
 class TapeEntry:
-    """One operation on tracked arrays, recorded for differentiation.
+    """One operation on tracked arrays, recorded for differentiation."""
 
-    Attributes:
-      name: the operation; `pullback` has the derivative rules by this name.
-      inputs: the operands, tracked or not.
-      output: the result.
-      options: the other arguments, such as axes.
-      origin: the expression in the oracle.
-    """
-
-    name: str
-    inputs: tuple[Operand, ...]
-    output: SampledArray
-    options: Mapping[str, Option]
-    origin: ValueOrigin
+    name: str  # the operation; `pullback` has the derivative rules by this name
+    inputs: tuple[Operand, ...]  # the operands, tracked or not
+    output: SampledArray  # the result
+    options: Mapping[str, Option]  # the other arguments, such as axes
+    origin: ValueOrigin  # the expression in the oracle
 
 
 def join_formats(arrays: Iterable[Operand]) -> Formats:

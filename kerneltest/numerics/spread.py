@@ -93,17 +93,13 @@ def sample_row_by_row(
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The spread of one output's samples.
+    """The spread of one output's samples."""
 
-    Attributes:
-      deviation: root mean square over the samples of the distance from the exact row, per element.
-      lost: elements that are finite in the exact row and NaN or infinite in some sample, or the other way round, so
-        that they cannot be checked.
-      alternatives: the results of the samples that differ from the exact row, if the output is of integers or booleans.
-    """
-
-    deviation: Array
+    deviation: Array  # root mean square over the samples of the distance from the exact row, per element
+    # elements that are finite in the exact row and NaN or infinite in some sample, or the other way round, so that they
+    # cannot be checked
     lost: Array
+    # the results of the samples that differ from the exact row, if the output is of integers or booleans
     alternatives: tuple[Array, ...] = ()
 
     @staticmethod
@@ -120,21 +116,15 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class SampledOutputs:
-    """The spreads of an oracle's outputs in samples, and what these depend on.
+    """The spreads of an oracle's outputs in samples, and what these depend on."""
 
-    Attributes:
-      spreads: of each output.
-      note: what could not be tracked, or "".
-      sampled: whether they are spreads of samples, if only up to where a value escaped.
-      sources: the sources of error met in the case or its batch; none if the oracle is sampled row by row.
-      answers: what the samples asked about the machine; None if other machines cannot share the spreads.
-    """
-
-    spreads: Sequence[Spread]
-    note: str = ""
+    spreads: Sequence[Spread]  # of each output
+    note: str = ""  # what could not be tracked, or ""
+    # the sources of error met in the case or its batch; none if the oracle is sampled row by row
     sources: tuple[ErrorSource, ...] = ()
+    # what the samples asked about the machine; None if other machines cannot share the spreads
     answers: Answers | None = None
-    sampled: bool = True
+    sampled: bool = True  # whether they are spreads of samples, if only up to where a value escaped
 
 
 def find_alike(found: Mapping[str, SampledOutputs], precision: Precision) -> SampledOutputs | None:
@@ -201,17 +191,12 @@ _ROWS_PER_SOURCE = 3
 
 @dataclass(frozen=True, slots=True)
 class ErrorShare:
-    """The part of a bound that one source of error makes.
+    """The part of a bound that one source of error makes."""
 
-    Attributes:
-      source: the source.
-      part: its part of the bound, between 0 and 1; the parts of one bound add up to 1.
-      amplified: how many times as far as a rounding of the oracle's inputs it moves the result: the median over the
-        output's elements.
-    """
-
-    source: ErrorSource
-    part: float
+    source: ErrorSource  # the source
+    part: float  # its part of the bound, between 0 and 1; the parts of one bound add up to 1
+    # how many times as far as a rounding of the oracle's inputs it moves the result: the median over the output's
+    # elements
     amplified: float = 0.0
 
 

@@ -47,28 +47,22 @@ class ExpectedOutputs:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The expected outputs of a case, whatever backend they are compared on.
+    """The expected outputs of a case, whatever backend they are compared on."""
 
-    Attributes:
-      values: the oracle's outputs, float64, int64 or bool; zero where they are undefined.
-      flushed: the outputs for inputs with subnormal numbers flushed to zero; None if no input has any.
-      bounds: the limit of each output's error, before it is rounded to its dtype; None for bit for bit.
-      defined: for each output a boolean array of its shape: where the oracle defines it; by default everywhere.
-      formula: the limits of each output for a kernel that is evaluated in float64; None if the outputs are compared
-        bit for bit.
-      floor: the limits that its outputs may reach without being wrong, since float32 loses as much; None for a kernel
-        of float64.
-      unfollowed: a note on how the bounds were computed if the oracle cannot be tracked on any backend; else "".
-      own_error: returns how far each output of the oracle itself is off in float64, about; () if it is unknown.
-    """
-
-    values: Outputs
-    flushed: Outputs | None
+    values: Outputs  # the oracle's outputs, float64, int64 or bool; zero where they are undefined
+    flushed: Outputs | None  # the outputs for inputs with subnormal numbers flushed to zero; None if no input has any
+    # the limit of each output's error, before it is rounded to its dtype; None for bit for bit
     bounds: Sequence[Limit] | None
+    # for each output a boolean array of its shape: where the oracle defines it; by default everywhere
     defined: Outputs = ()
+    # a note on how the bounds were computed if the oracle cannot be tracked on any backend; else ""
     unfollowed: str = ""
+    # the limits of each output for a kernel that is evaluated in float64; None if the outputs are compared bit for bit
     formula: Sequence[Limit] | None = None
+    # the limits that its outputs may reach without being wrong, since float32 loses as much; None for a kernel of
+    # float64
     floor: Sequence[SampledLimit] | None = None
+    # returns how far each output of the oracle itself is off in float64, about; () if it is unknown
     own_error: Callable[[], Outputs] = tuple
 
     def __post_init__(self) -> None:

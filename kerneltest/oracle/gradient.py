@@ -200,21 +200,18 @@ def _floats(leaves: Mapping[str, Array]) -> list[str]:
 
 @dataclass(slots=True)
 class BackwardPass:
-    """The gradient by a backward pass over the oracle's operations, in samples.
+    """The gradient by a backward pass over the oracle's operations, in samples."""
 
-    Attributes:
-      oracle, leaves, cotangents, outputs: as for `expect_gradients`; the oracle takes tracked leaves.
-      compute: the format of arithmetic. If it is not float32, nothing is stored in narrower dtypes.
-      functions: the relative errors of functions that the kernel approximates.
-      found: what the samples of each gradient show, by name of the precision.
-    """
-
+    # oracle, leaves, cotangents, outputs: as for `expect_gradients`; the oracle takes tracked leaves
     oracle: Oracle
     leaves: Mapping[str, Array]
     cotangents: Sequence[Array]
     outputs: Sequence[DType]
+    # the format of arithmetic. If it is not float32, nothing is stored in narrower dtypes
     compute: FloatFormat = FLOAT32
+    # the relative errors of functions that the kernel approximates
     functions: Mapping[str, float] = field(default_factory=dict)
+    # what the samples of each gradient show, by name of the precision
     found: dict[str, SampledOutputs] = field(default_factory=dict)
 
     @property
@@ -281,16 +278,11 @@ class GradientBound:
 
     `|error| <= bound_from_spread(s) + 2 v |g|`, with `bound_from_spread` as in `rounding_bounds` and v the unit
     roundoff of the coarsest of the arguments and outputs, to which values that a backward pass stores are rounded.
-
-    Attributes:
-      backward: the backward pass for all leaves.
-      leaf: the index of the float leaf.
-      value: the gradient by it.
     """
 
-    backward: BackwardPass
-    leaf: int
-    value: Array
+    backward: BackwardPass  # the backward pass for all leaves
+    leaf: int  # the index of the float leaf
+    value: Array  # the gradient by it
 
     def at(self, precision: Precision) -> Array:
         """Returns the largest absolute error of each element before it is rounded."""

@@ -73,18 +73,12 @@ AnyCase = Case | ExplicitCase
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Values of one array argument for any shape.
+    """Values of one array argument for any shape."""
 
-    Attributes:
-      family: the family of the values before the changes; "" for zeros.
-      seed: the seed of that family's random numbers.
-      zero_finite: replace the family's finite numbers by zeros.
-      changes: pairs (position, value) of changed elements; they wrap around the shape and the range.
-    """
-
-    family: str
-    seed: int
-    zero_finite: bool
+    family: str  # the family of the values before the changes; "" for zeros
+    seed: int  # the seed of that family's random numbers
+    zero_finite: bool  # replace the family's finite numbers by zeros
+    # pairs (position, value) of changed elements; they wrap around the shape and the range
     changes: Sequence[tuple[int, float | int | bool]]
 
     def fill(self, slot: Slot) -> Array:

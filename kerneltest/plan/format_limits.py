@@ -192,19 +192,12 @@ def _shortest_lengths(pairing: Pairing) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class OracleCost:
-    """The numbers of elements and of operations that the oracle computes, extrapolated from two lengths of each dim.
+    """The numbers of elements and of operations that the oracle computes, extrapolated from two lengths of each dim."""
 
-    Attributes:
-      shortest: the lengths of the shortest signature, by dim.
-      least: both numbers at these lengths.
-      powers: by dim, the exponents of its length with which they grow.
-      assumed: the dims whose growth was assumed, since the oracle could not be traced.
-    """
-
-    shortest: Mapping[str, int]
-    least: tuple[float, float]
-    powers: Mapping[str, tuple[float, float]]
-    assumed: frozenset[str]
+    shortest: Mapping[str, int]  # the lengths of the shortest signature, by dim
+    least: tuple[float, float]  # both numbers at these lengths
+    powers: Mapping[str, tuple[float, float]]  # by dim, the exponents of its length with which they grow
+    assumed: frozenset[str]  # the dims whose growth was assumed, since the oracle could not be traced
 
     @classmethod
     @functools.lru_cache(maxsize=256)

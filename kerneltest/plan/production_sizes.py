@@ -127,18 +127,14 @@ MOST_EXACT, MOST_BOUNDED = 2**25, 2**21
 
 @dataclass(frozen=True, slots=True)
 class RequiredPart:
-    """The part of the inputs that one output element needs.
+    """The part of the inputs that one output element needs."""
 
-    Attributes:
-      signature, of: with the part's lengths, and with those of the whole.
-      start: the part's first position, by dim.
-      elements: the approximate number of elements of all array arguments, or of the oracle's intermediate values if
-        these are more.
-    """
-
+    # signature, of: with the part's lengths, and with those of the whole
     signature: Signature
     of: Signature
-    start: Mapping[str, int]
+    start: Mapping[str, int]  # the part's first position, by dim
+    # the approximate number of elements of all array arguments, or of the oracle's intermediate values if these are
+    # more
     elements: int
 
 

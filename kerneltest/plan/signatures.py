@@ -117,20 +117,14 @@ def _balance(
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One choice of all lengths, dtypes and static arguments: the unit of compilation.
+    """One choice of all lengths, dtypes and static arguments: the unit of compilation."""
 
-    Attributes:
-      dims: pairs of a dim and its length.
-      dtypes: pairs of the path and the dtype of a leaf that is not absent.
-      statics: pairs of a static argument and the name of its option, or of the path of an argument that may be absent
-        and `given` or `absent`.
-      dtype: the dtype that represents the signature in ids.
-    """
-
-    dims: tuple[tuple[str, int], ...]
-    dtypes: tuple[tuple[str, str], ...]
+    dims: tuple[tuple[str, int], ...]  # pairs of a dim and its length
+    dtypes: tuple[tuple[str, str], ...]  # pairs of the path and the dtype of a leaf that is not absent
+    # pairs of a static argument and the name of its option, or of the path of an argument that may be absent and
+    # `given` or `absent`
     statics: tuple[tuple[str, str], ...]
-    dtype: str
+    dtype: str  # the dtype that represents the signature in ids
     _text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

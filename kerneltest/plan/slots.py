@@ -116,19 +116,13 @@ def fill_derived(
 
 @dataclass(frozen=True, slots=True)
 class CountedAxis:
-    """The axis whose elements an argument with the role `length`, `partition` or `offsets` counts, or divides.
-
-    Attributes:
-      name: the axis as it was declared.
-      block: the elements of one page or block of the axis; 0 if it has none.
-      block_name: the same in words.
-    """
+    """The axis whose elements an argument with the role `length`, `partition` or `offsets` counts, or divides."""
 
     role: str
-    name: str
+    name: str  # the axis as it was declared
     length: int
-    block: int
-    block_name: str
+    block: int  # the elements of one page or block of the axis; 0 if it has none
+    block_name: str  # the same in words
 
 
 _ROLES = frozenset({"length", "partition", "offsets"})

@@ -188,49 +188,29 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class EdgeValues:
-    """Edge-case values of a kind, which the plan registers as a family under the function's name.
+    """Edge-case values of a kind, which the plan registers as a family under the function's name."""
 
-    Attributes:
-      make: takes a slot and a generator and returns values; its docstring describes the family in reports.
-      applies: whether a slot of the kind can be filled with them.
-      group: the family's group, `structural` or `masks`.
-    """
-
+    # takes a slot and a generator and returns values; its docstring describes the family in reports
     make: Callable[[Slot, Rng], Array]
-    applies: Callable[[Slot], bool] = lambda slot: slot.size > 0
-    group: str = GroupName.STRUCTURAL
+    applies: Callable[[Slot], bool] = lambda slot: slot.size > 0  # whether a slot of the kind can be filled with them
+    group: str = GroupName.STRUCTURAL  # the family's group, `structural` or `masks`
 
 
 class ArgumentKind:
-    """One kind of array argument. Subclasses override what differs from an array of independent positions.
+    """One kind of array argument. Subclasses override what differs from an array of independent positions."""
 
-    Attributes:
-      noun: the kind in words, as reports show it.
-      is_data: its values are numbers to compute with.
-      is_mask: its values say which elements count.
-      is_key_object: the kernel gets a key of `jax.random` that is made from the values.
-      counts: its values are positions or numbers of elements, so its dtype must be an integer.
-      includes_end: its values may equal the length of the axis that bounds them.
-      pointwise: each of its values refers to the axis that bounds it, whatever the others are.
-      along_last_axis: its values depend on each other along the last axis, so it must have one.
-      jointly_constrained: no element can be changed by itself.
-      distinct: no value occurs twice.
-      differentiable: the gradient with respect to it is compared.
-      positional: each value can be computed from its position, for arrays too large for memory.
-    """
-
-    noun: ClassVar[str]
-    is_data: ClassVar[bool] = False
-    is_mask: ClassVar[bool] = False
-    is_key_object: ClassVar[bool] = False
-    counts: ClassVar[bool] = False
-    includes_end: ClassVar[bool] = False
-    pointwise: ClassVar[bool] = False
-    along_last_axis: ClassVar[bool] = False
-    jointly_constrained: ClassVar[bool] = False
-    distinct: ClassVar[bool] = False
-    differentiable: ClassVar[bool] = False
-    positional: ClassVar[bool] = True
+    noun: ClassVar[str]  # the kind in words, as reports show it
+    is_data: ClassVar[bool] = False  # its values are numbers to compute with
+    is_mask: ClassVar[bool] = False  # its values say which elements count
+    is_key_object: ClassVar[bool] = False  # the kernel gets a key of `jax.random` that is made from the values
+    counts: ClassVar[bool] = False  # its values are positions or numbers of elements, so its dtype must be an integer
+    includes_end: ClassVar[bool] = False  # its values may equal the length of the axis that bounds them
+    pointwise: ClassVar[bool] = False  # each of its values refers to the axis that bounds it, whatever the others are
+    along_last_axis: ClassVar[bool] = False  # its values depend on each other along the last axis, so it must have one
+    jointly_constrained: ClassVar[bool] = False  # no element can be changed by itself
+    distinct: ClassVar[bool] = False  # no value occurs twice
+    differentiable: ClassVar[bool] = False  # the gradient with respect to it is compared
+    positional: ClassVar[bool] = True  # each value can be computed from its position, for arrays too large for memory
 
     def find_mistake(self, leaf: ArrayArgument) -> str:
         """Returns the mistake in a declaration whose dtypes are valid; "" if there is none."""

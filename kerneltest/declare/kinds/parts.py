@@ -34,15 +34,12 @@ def parts_argument(shape: str, role: str, of: str | int | None, up_to: str | int
 
 
 class Parts(ArgumentKind):
-    """Consecutive parts of an axis, along the last axis of the argument.
-
-    Attributes:
-      may_leave_rest: the parts of an argument that is not exhaustive may add up to less than the axis.
-    """
+    """Consecutive parts of an axis, along the last axis of the argument."""
 
     counts = True
     along_last_axis = True
     jointly_constrained = True
+    # the parts of an argument that is not exhaustive may add up to less than the axis
     may_leave_rest: ClassVar[bool] = True
 
     def count(self, slot: Slot) -> int:
