@@ -4,9 +4,11 @@ A formula is compared with the oracle without rounding, so that a small bound ca
 outputs with rounding must be right as well.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache as cached
+from functools import cached_property, partial
+from itertools import chain
 
 import jax
 import numpy as np
@@ -129,7 +131,7 @@ class EquationReplay:
     ) -> None:
         self.case, self.kernel = case, kernel
         self._leaves, self._checks, self._formulas = variation.leaves, variation.checks, formulas
-        self._samples = cache(self._sample)
+        self._samples = cached(self._sample)
         self._original = kernel.run(self._leaves)
         precision = variation.traced.adapt_precision(XLA_CPU)
         self._expected = [check.wanted(check.take(self._original.rounded), precision) for check in self._checks]
@@ -167,7 +169,14 @@ class EquationReplay:
 
 
 def equation_replays(
-    pairing: Pairing, cases: Sequence[AnyCase], family: str, *, distinctive: bool = True, deadline: float = np.inf
+    pairing: Pairing,
+    cases: Iterable[AnyCase],
+    family: str,
+    *,
+    distinctive: bool = True,
+    deadline: float = np.inf,
+    cache: Cache | None = None,
+    kernels: dict[int, EvaluatedKernel] | None = None,
 ) -> Iterator[EquationReplay]:
     """Yields replays of cases, without those that NumPy cannot evaluate; see `replays`.
 
@@ -177,7 +186,9 @@ def equation_replays(
       family: the family that the first one was recorded under.
       distinctive: whether cases with distinctive values are added for the same lengths.
       deadline: when to stop, as a time of `time.monotonic`.
+      cache, kernels: as for `replays`.
     """
+    cases = list(cases) if distinctive else cases
 
     def make(case: AnyCase, variation: Variation, cache: Cache, kernels: dict[int, EvaluatedKernel]) -> EquationReplay:
         traced, plain = variation.traced, cache.traces.of(pairing, case.signature, backend)
@@ -195,7 +206,7 @@ def equation_replays(
             return EquationReplay(case, variation, kernels[id(traced)], formulas)
 
     (backend,) = resolve(["interpret"])
-    more = distinctive_cases(pairing, cases) if distinctive else ()
-    for replay in replays(pairing, [*cases, *more], family, backend, make, deadline):
+    more = distinctive_cases(pairing, cases) if isinstance(cases, list) else ()
+    for replay in replays(pairing, chain(cases, more), family, backend, make, deadline, cache, kernels):
         if replay is not None:
             yield replay

@@ -161,6 +161,21 @@ class FaultLocation:
 
 
 @dataclass(frozen=True, slots=True)
+class TestedCondition:
+    """The condition of a suspect, each clause of which cases made for it confirmed on both sides.
+
+    Attributes:
+      words: `n is not a multiple of 8`; "" if no clause was confirmed.
+      cases: number of cases that were judged.
+      machine: what ran them: `NumPy` or a backend.
+    """
+
+    words: str
+    cases: Count
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reproducer:
     """The smallest case found that fails as a recorded one does.
 
@@ -172,6 +187,7 @@ class Reproducer:
       complete: whether no smaller candidate was left when the search ended.
       fault: the location of the fault; None if no experiment found it.
       reduced_script: a script of the operations that do not lower, relative to the run's folder; "" if there is none.
+      condition: the condition under which cases fail, as experiments confirm it; None if none were made.
     """
 
     origin: str
@@ -181,6 +197,7 @@ class Reproducer:
     complete: bool
     fault: FaultLocation | None = None
     reduced_script: FileName = ""
+    condition: TestedCondition | None = None
 
 
 # Mutation scores: how many mutants of its kernel, each with one small bug, a pairing finds.

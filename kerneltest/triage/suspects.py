@@ -88,6 +88,9 @@ class Suspect:
     @property
     def condition(self) -> str:
         """The condition under which it shows, in words, or ""."""
+        tested = self.reproducer.condition if self.reproducer is not None else None
+        if tested is not None:
+            return tested.words
         return " and ".join(each.words for each in (self.inputs, self.signatures) if each.words)
 
     @property
