@@ -23,10 +23,12 @@ from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.families import Family
 from kerneltest.plan.signatures import Signature, dtype_groups
 from kerneltest.records.schema import Record, TestedCondition
+from kerneltest.shrink.smaller_cases import stretched_arguments
 from kerneltest.triage.conditions import Features, Term, terms
 from kerneltest.triage.symptoms import OF_ROUNDING, symptom
 
 _IN_NUMPY, _ON_BACKEND = 48, 16  # signatures that are tried
+_FURTHER = 12  # failing cases that must fulfil a condition on inputs
 _FAMILIES = 3  # whose values a signature is tried with
 _DENSE = 40  # lengths up to which all are considered
 _MOST_LENGTHS = 72  # of a dim
@@ -173,7 +175,10 @@ class _Search:
         best = min(holding, key=lambda rule: ((rule.bits & self.passing).bit_count(), rule.cost), default=None)
         if best is None:
             return None
-        left, fulfilled = (best.bits & self.passing).bit_count(), (best.bits & (self.failing | self.passing)).bit_count()
+        left, fulfilled = (
+            (best.bits & self.passing).bit_count(),
+            (best.bits & (self.failing | self.passing)).bit_count(),
+        )
         return best if left <= _MOST_EXCEPTIONS * fulfilled and best.bits & self.passing != self.passing else None
 
     def run(self, most: int) -> _Rule | None:
@@ -252,6 +257,8 @@ def find_condition(
     families = list(asked.values())[:_FAMILIES]
 
     def filled(signature: Signature) -> Iterator[AnyCase]:
+        if record.family not in INVARIANTS or INVARIANTS[record.family].applies(pairing, signature):
+            yield replace(smallest, signature=signature, arguments=stretched_arguments(pairing, smallest, signature))
         for family, target in families:
             invariant = INVARIANTS.get(family.name)
             if invariant is None or invariant.applies(pairing, signature):
@@ -268,7 +275,8 @@ def find_condition(
 
     machine = "NumPy" if trials.in_numpy else item.backend.id
     of_values = record.verdict.kind is VerdictKind.VALUES and symptom(record).effect not in OF_ROUNDING
-    inputs = tested_inputs(pairing, smallest, trials) if of_values and trials.in_numpy else ""
+    few = (each.fill(pairing) for each in bad[:: -(-len(bad) // _FURTHER)])
+    inputs = tested_inputs(pairing, smallest, trials, list(few)) if of_values and trials.in_numpy else ""
     base = next((s for s in (smallest.signature, case.signature) if fails(s)), None)
     if base is None:
         return None

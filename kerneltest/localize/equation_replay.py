@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache as cached
 from functools import cached_property, partial
-from itertools import chain
 
 import jax
 import numpy as np
@@ -188,7 +187,6 @@ def equation_replays(
       deadline: when to stop, as a time of `time.monotonic`.
       cache, kernels: as for `replays`.
     """
-    cases = list(cases) if distinctive else cases
 
     def make(case: AnyCase, variation: Variation, cache: Cache, kernels: dict[int, EvaluatedKernel]) -> EquationReplay:
         traced, plain = variation.traced, cache.traces.of(pairing, case.signature, backend)
@@ -206,7 +204,8 @@ def equation_replays(
             return EquationReplay(case, variation, kernels[id(traced)], formulas)
 
     (backend,) = resolve(["interpret"])
-    more = distinctive_cases(pairing, cases) if isinstance(cases, list) else ()
-    for replay in replays(pairing, chain(cases, more), family, backend, make, deadline, cache, kernels):
+    known = list(cases) if distinctive else []
+    every = [*known, *distinctive_cases(pairing, known)] if distinctive else cases
+    for replay in replays(pairing, every, family, backend, make, deadline, cache, kernels):
         if replay is not None:
             yield replay

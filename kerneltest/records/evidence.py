@@ -103,6 +103,8 @@ class SpecialValue(StrEnum):
     NAN = "a NaN"
     POSITIVE_INFINITY = "+inf"
     NEGATIVE_INFINITY = "-inf"
+    INFINITY = "an infinity"
+    NOT_FINITE = "a NaN or an infinity"
     SUBNORMAL = "a subnormal number"
     NEAR_LARGEST = "a number near the largest"
     NEGATIVE_ZERO = "a zero of negative sign"

@@ -227,6 +227,12 @@ def candidate_arguments(
             yield made
 
 
+def stretched_arguments(pairing: Pairing, case: ExplicitCase, signature: Signature) -> Arguments:
+    """Returns arguments for another signature: the case's own, repeated along axes that are longer there."""
+    old = dict(case.signature.dims)
+    return _part(pairing, case, signature, {name: np.arange(length) % old[name] for name, length in signature.dims})
+
+
 def _notable_place(pairing: Pairing, case: ExplicitCase) -> dict[str, int]:
     # The first NaN or infinity, or else the largest number.
     found: dict[str, int] = {}
@@ -244,11 +250,15 @@ def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, positions:
     parts: dict[str, Array] = {}
     old = dict(case.signature.dims)
     for path, slot in signature_slots(pairing, signature).items() if case.arguments else ():
-        leaf, values = pairing.leaves[path], case.arguments[path]
+        leaf, values = pairing.leaves[path], case.arguments.get(path)
+        if values is None:  # absent from the case
+            parts[path] = slot.canonical()
+            continue
         for place, axis in enumerate(leaf.shape):
             if any(len(positions[name]) != old[name] for name in dims_in(axis)):
                 values = values.take(positions_along(axis, old, positions), place)
-        if leaf.kind.pointwise and isinstance(leaf.bounded_by, str):
+        is_cut = isinstance(leaf.bounded_by, str) and bool((np.diff(positions[leaf.bounded_by]) > 0).all())
+        if leaf.kind.pointwise and is_cut:
             at = np.searchsorted(positions[leaf.bounded_by], values)  # so that it still points at the same element
             values = at if leaf.sentinel is None else np.where(values == leaf.sentinel, values, at)
         elif leaf.kind.is_data:
