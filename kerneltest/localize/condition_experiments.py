@@ -16,7 +16,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item
-from kerneltest.localize.input_experiments import tested_inputs
+from kerneltest.localize.input_experiments import InputClause, tested_inputs
 from kerneltest.localize.trials import Trials
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
@@ -33,6 +33,7 @@ _FAMILIES = 3  # whose values a signature is tried with
 _DENSE = 40  # lengths up to which all are considered
 _MOST_LENGTHS = 72  # of a dim
 _RIVALS = 80  # rules that a trial is to tell apart
+_MANY_BLOCKS = 64  # a length that is whole blocks of most kernels
 _VERIFIED = 3  # further signatures that must fail, and that must pass
 _MOST_TERMS = 150  # that are tried in pairs
 _MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a rule, if no rule is exact
@@ -108,6 +109,13 @@ def _first_trials(pairing: Pairing, base: Signature) -> Iterator[Signature]:
         for length in dict.fromkeys([dim.shortest, own - 1, own + 1, dim.block or 2 * own, 2 * (dim.block or own)]):
             if length > 0 and length != own and dim.admits(length):
                 yield from _resized(pairing, base, {name: length})
+    dims = {name: pairing.dims[name] for name, _ in base.dims}
+    together = [{name: dim.block or dim.shortest for name, dim in dims.items()}]
+    together += [dict.fromkeys(dims, length) for length in sorted({1, _MANY_BLOCKS, *dict(base.dims).values()})]
+    for lengths in together if len(dims) > 1 else ():
+        fitted = {name: dims[name].fit(length) for name, length in lengths.items()}
+        if all(dims[name].admits(length) for name, length in fitted.items()):
+            yield from _resized(pairing, base, fitted)
 
 
 # Rules.
@@ -255,28 +263,30 @@ def find_condition(
     for each in bad:
         asked.setdefault((each.family.name, each.target), (each.family, each.target))
     families = list(asked.values())[:_FAMILIES]
-
-    def filled(signature: Signature) -> Iterator[AnyCase]:
-        if record.family not in INVARIANTS or INVARIANTS[record.family].applies(pairing, signature):
-            yield replace(smallest, signature=signature, arguments=stretched_arguments(pairing, smallest, signature))
-        for family, target in families:
-            invariant = INVARIANTS.get(family.name)
-            if invariant is None or invariant.applies(pairing, signature):
-                yield Case(item.pairing_id, pairing.name, signature, family, target, item.seed)
-
     trials = Trials(item, smallest, record, cache)
     most = _IN_NUMPY if trials.in_numpy else _ON_BACKEND
+    of_values = record.verdict.kind is VerdictKind.VALUES and symptom(record).effect not in OF_ROUNDING
+    inputs: list[InputClause] = []
+    if of_values and trials.in_numpy:
+        further = [replace(smallest, signature=each.signature, arguments=each.fill(pairing)) for each in (case, *bad)]
+        inputs = tested_inputs(pairing, smallest, trials, further[:: -(-len(further) // _FURTHER)])
+
+    def filled(signature: Signature) -> Iterator[ExplicitCase]:
+        if record.family not in INVARIANTS or INVARIANTS[record.family].applies(pairing, signature):
+            for arguments in stretched_arguments(pairing, smallest, signature):
+                yield replace(smallest, signature=signature, arguments=arguments)
+            for family, target in families:
+                made = Case(item.pairing_id, pairing.name, signature, family, target, item.seed)
+                yield replace(smallest, signature=signature, family=family, target=target, arguments=made.fill(pairing))
 
     def fails(signature: Signature) -> bool | None:
+        # A signature passes only if its inputs fulfil the conditions on them.
         try:
-            return trials.fails(filled(signature))
+            chosen = [each for each in filled(signature) if all(clause.holds(each.arguments) for clause in inputs)]
+            return trials.fails(chosen)
         except Failure:
             return None
 
-    machine = "NumPy" if trials.in_numpy else item.backend.id
-    of_values = record.verdict.kind is VerdictKind.VALUES and symptom(record).effect not in OF_ROUNDING
-    few = (each.fill(pairing) for each in bad[:: -(-len(bad) // _FURTHER)])
-    inputs = tested_inputs(pairing, smallest, trials, list(few)) if of_values and trials.in_numpy else ""
     base = next((s for s in (smallest.signature, case.signature) if fails(s)), None)
     if base is None:
         return None
@@ -291,8 +301,8 @@ def find_condition(
         search.observe(signatures.index(signature), fails=True)
     search.try_all(first, most)
     rule = search.run(most)
-    words = " and ".join(filter(None, (inputs, rule.words if rule else "")))
-    return TestedCondition(words, trials.count, machine)
+    words = " and ".join([*(clause.words for clause in inputs), *([rule.words] if rule else [])])
+    return TestedCondition(words, trials.count, "NumPy" if trials.in_numpy else item.backend.id)
 
 
 def _total_length(signature: Signature) -> int:

@@ -227,10 +227,16 @@ def candidate_arguments(
             yield made
 
 
-def stretched_arguments(pairing: Pairing, case: ExplicitCase, signature: Signature) -> Arguments:
-    """Returns arguments for another signature: the case's own, repeated along axes that are longer there."""
-    old = dict(case.signature.dims)
-    return _part(pairing, case, signature, {name: np.arange(length) % old[name] for name, length in signature.dims})
+def stretched_arguments(pairing: Pairing, case: ExplicitCase, signature: Signature) -> Iterator[Arguments]:
+    """Yields arguments for another signature: the case's own, repeated along axes that are longer there, or cut.
+
+    The first begin at the start; the second, if an axis is shorter, end at the end.
+    """
+    old, new = dict(case.signature.dims), dict(signature.dims)
+    for starts in ({}, {name: max(old[name] - length, 0) for name, length in new.items()}):
+        positions = {name: (starts.get(name, 0) + np.arange(length)) % old[name] for name, length in new.items()}
+        if not starts or any(starts.values()):
+            yield _part(pairing, case, signature, positions)
 
 
 def _notable_place(pairing: Pairing, case: ExplicitCase) -> dict[str, int]:

@@ -28,7 +28,6 @@ from kerneltest.triage.conditions import (
     PairingRecords,
     features,
     input_condition,
-    magnitude_condition,
     most_basic_failures,
     signature_condition,
     signatures_tried,
@@ -340,9 +339,6 @@ def _suspect(
         [r.special_inputs for r in good],
         [r.special_inputs for r in covered if r.special_inputs],
     )
-    is_special = bool(inputs.words)
-    if not is_special and reproducer is not None and effect not in OF_ROUNDING:
-        inputs = magnitude_condition(failing_here, good, reproducer.record, [r for r in findings if r.magnitudes])
     return Suspect(
         id="",
         pairing=pairing,
@@ -360,7 +356,7 @@ def _suspect(
             [features(each) for each in {r.signature: r for r in here if r.signature not in tried}.values()],
         ),
         inputs=inputs,
-        everywhere=not is_special and _is_everywhere(findings, records, cases),
+        everywhere=not inputs.words and _is_everywhere(findings, records, cases),
         reproducer=reproducer,
     )
 
