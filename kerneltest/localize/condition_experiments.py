@@ -29,6 +29,7 @@ from kerneltest.triage.symptoms import OF_ROUNDING, symptom
 
 _IN_NUMPY, _ON_BACKEND = 48, 16  # signatures that are tried
 _FURTHER = 12  # failing cases that must fulfil a condition on inputs
+_PASSING = 6  # cases that passed, with which NumPy should agree
 _FAMILIES = 3  # whose values a signature is tried with
 _DENSE = 40  # lengths up to which all are considered
 _MOST_LENGTHS = 72  # of a dim
@@ -263,7 +264,8 @@ def find_condition(
     for each in bad:
         asked.setdefault((each.family.name, each.target), (each.family, each.target))
     families = list(asked.values())[:_FAMILIES]
-    trials = Trials(item, smallest, record, cache)
+    others = [each for each in cases if each.id not in findings]
+    trials = Trials(item, smallest, others[:: -(-len(others) // _PASSING) or 1], record, cache)
     most = _IN_NUMPY if trials.in_numpy else _ON_BACKEND
     of_values = record.verdict.kind is VerdictKind.VALUES and symptom(record).effect not in OF_ROUNDING
     inputs: list[InputClause] = []
@@ -301,8 +303,9 @@ def find_condition(
         search.observe(signatures.index(signature), fails=True)
     search.try_all(first, most)
     rule = search.run(most)
-    words = " and ".join([*(clause.words for clause in inputs), *([rule.words] if rule else [])])
-    return TestedCondition(words, trials.count, "NumPy" if trials.in_numpy else item.backend.id)
+    words = " and ".join(clause.words for clause in inputs)
+    machine = "NumPy" if trials.in_numpy else item.backend.id
+    return TestedCondition(words, rule.words if rule else "", trials.count, machine)
 
 
 def _total_length(signature: Signature) -> int:

@@ -136,6 +136,11 @@ class EquationReplay:
         self._expected = [check.wanted(check.take(self._original.rounded), precision) for check in self._checks]
         self.is_wrong = not self.is_right(self._original)
 
+    @property
+    def is_wrong_as_rounded(self) -> bool:
+        """True if an output of the original kernel is wrong with the roundings of its dtypes."""
+        return any(mask.any() for mask in self._wrong_as_rounded(self._original))
+
     def _sample(self, arithmetic: SampleArithmetic) -> tuple[Array, ...]:
         try:
             return tuple(self.kernel.promoted.sample(self._leaves, arithmetic))
@@ -156,12 +161,18 @@ class EquationReplay:
 
     def _wrong(self, run: EvaluatedRun) -> Iterator[Array]:
         # Masks of the wrong elements: of the outputs without rounding, then of those with rounding.
+        yield from self._wrong_in_formula(run)
+        yield from self._wrong_as_rounded(run)
+
+    def _wrong_in_formula(self, run: EvaluatedRun) -> Iterator[Array]:
         for check, formula in zip(self._checks, self._formulas, strict=True):
             if formula is not None:
                 # Samples of the original kernel widen the bound of every repair.
                 sample = partial(lambda part, arithmetic: part.take(self._samples(arithmetic)), check)
                 for found in compare_closely(check.take(run.formula), formula, sample):
                     yield found.wrong
+
+    def _wrong_as_rounded(self, run: EvaluatedRun) -> Iterator[Array]:
         for check, expected in zip(self._checks, self._expected, strict=True):
             for found in compare_outputs(check.take(run.rounded), expected, signed_zeros=expected.bitwise):
                 yield found.wrong

@@ -212,13 +212,15 @@ class _Experiment:
                 lower, upper = (None if verdicts[0][1] else ends[0]), (None if verdicts[-1][1] else ends[-1])
                 if of and (lower is None or lower[0] == 0):
                     continue  # every number other than 0, or one that is small enough: zeros are special
-                least, end = lower[0] if lower else -math.inf, upper[1] if upper else math.inf
+                # The numbers themselves pass; infinities are within a range without an end.
+                passing = lower[0] if lower else -math.inf, upper[1] if upper else math.inf
 
                 def holds(
-                    inputs: Mapping[str, Array], size: Size = size, least: float = least, end: float = end
+                    inputs: Mapping[str, Array], size: Size = size, passing: tuple[float, float] = passing
                 ) -> bool:
                     numbers = np.asarray(widen(inputs[self.path]), np.float64).ravel().tolist()
-                    return any(least < size(number) < end for number in numbers)
+                    low, high = passing
+                    return any(low < size(n) < high or size(n) == math.inf == high for n in numbers)
 
                 return InputClause(self.path, f"{self.path} holds a {_range(lower, upper, of)}", holds)
         return None

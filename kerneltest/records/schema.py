@@ -165,12 +165,13 @@ class TestedCondition:
     """The condition of a suspect, each clause of which cases made for it confirmed on both sides.
 
     Attributes:
-      words: `n is not a multiple of 8`; "" if no clause was confirmed.
+      inputs, signatures: `x holds a NaN`, `n is not a multiple of 8`; "" if no clause was confirmed.
       cases: number of cases that were judged.
       machine: what ran them: `NumPy` or a backend.
     """
 
-    words: str
+    inputs: str
+    signatures: str
     cases: Count
     machine: str
 

@@ -229,10 +229,10 @@ def _terms_of_remainders(name: str, lengths: Sequence[int], block: int) -> Itera
         if step not in _POWERS and step != block:
             yield term(f"not a multiple of {step}", partial(_has_rest, step), 4)
         if step != block:
-            yield term(f"a multiple of {step}" if step > 2 else "even", lambda n, step=step: n % step == 0, 4)
+            yield term(f"a multiple of {step}" if step > 2 else "even", partial(_leaves, step, 0), 4)
         for rest in range(1, step if 2 < step <= _MOST_RESTS or step == block else 1):
             words = f"{rest} more than a multiple of {step if step != block else f'its block, {block}'}"
-            yield term(words, lambda n, step=step, rest=rest: n % step == rest, 4 if step == block else 6)
+            yield term(words, partial(_leaves, step, rest), 4 if step == block else 6)
 
 
 def _terms_of_relations(one: str, other: str) -> Iterator[Term]:
@@ -278,6 +278,10 @@ def _has_option(name: str, value: StaticValue, wanted: bool, features: Features)
 
 def _is_no_power(length: int) -> bool:
     return length < 1 or bool(length & (length - 1))
+
+
+def _leaves(step: int, rest: int, length: int) -> bool:
+    return length % step == rest
 
 
 def _has_rest(step: int, length: int) -> bool:

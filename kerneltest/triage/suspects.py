@@ -88,9 +88,10 @@ class Suspect:
     def condition(self) -> str:
         """The condition under which it shows, in words, or ""."""
         tested = self.reproducer.condition if self.reproducer is not None else None
-        if tested is not None:
-            return tested.words
-        return " and ".join(each.words for each in (self.inputs, self.signatures) if each.words)
+        inputs, signatures = self.inputs.words, self.signatures.words
+        if tested is not None:  # that no experiment confirms inputs does not refute what all findings hold
+            inputs, signatures = tested.inputs or inputs, tested.signatures
+        return " and ".join(filter(None, (inputs, signatures)))
 
     @property
     def fault(self) -> FaultLocation | None:
