@@ -90,9 +90,9 @@ def _distant(pairing: Pairing, base: Signature) -> Iterator[Signature]:
         for name, lengths in few.items():
             for length in lengths:
                 yield from _resized(pairing, other, {name: length})
-    for one, other in itertools.combinations(few, 2):
-        for n, m in itertools.product(few[one], few[other]):
-            yield from _resized(pairing, base, {one: n, other: m})
+    for (one, ns), (another, ms) in itertools.combinations(few.items(), 2):
+        for n, m in itertools.product(ns, ms):
+            yield from _resized(pairing, base, {one: n, another: m})
 
 
 def _few(pairing: Pairing, base: Signature, name: str) -> list[int]:

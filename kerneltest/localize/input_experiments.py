@@ -144,7 +144,8 @@ class _Experiment:
 
     def special_value(self) -> InputClause | None:
         """Returns the special value that all failing values of the argument hold, and no passing ones without NaN."""
-        failing, passing = [self.specials(self.own)], []
+        failing: list[frozenset[SpecialInput]] = [self.specials(self.own)]
+        passing: list[frozenset[SpecialInput]] = []
         for values in self._fills():
             held, is_wrong = self.specials(values), self.fails(values)
             if is_wrong is not None:

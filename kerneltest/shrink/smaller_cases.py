@@ -263,9 +263,9 @@ def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, positions:
         for place, axis in enumerate(leaf.shape):
             if any(len(positions[name]) != old[name] for name in dims_in(axis)):
                 values = values.take(positions_along(axis, old, positions), place)
-        is_cut = isinstance(leaf.bounded_by, str) and bool((np.diff(positions[leaf.bounded_by]) > 0).all())
-        if leaf.kind.pointwise and is_cut:
-            at = np.searchsorted(positions[leaf.bounded_by], values)  # so that it still points at the same element
+        bound = leaf.bounded_by if leaf.kind.pointwise and isinstance(leaf.bounded_by, str) else ""
+        if bound and bool((np.diff(positions[bound]) > 0).all()):
+            at = np.searchsorted(positions[bound], values)  # so that it still points at the same element
             values = at if leaf.sentinel is None else np.where(values == leaf.sentinel, values, at)
         elif leaf.kind.is_data:
             values = _convert(values, slot, exact=case.family.structural)
