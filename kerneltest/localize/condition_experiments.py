@@ -7,30 +7,28 @@ must fail, or pass, as predicted. Budgets count signatures, so that each run fin
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from kerneltest.core.failures import Failure
-from kerneltest.core.verdicts import VerdictKind
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item
-from kerneltest.localize.input_experiments import InputClause, tested_inputs
 from kerneltest.localize.trials import Trials
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
-from kerneltest.plan.families import Family
-from kerneltest.plan.signatures import Signature, dtype_groups
-from kerneltest.records.schema import Record, TestedCondition
+from kerneltest.plan.signatures import Signature, dtype_groups, signatures
+from kerneltest.records.schema import ConfirmedCondition, Record
 from kerneltest.shrink.smaller_cases import stretched_arguments
 from kerneltest.triage.conditions import Features, Term, terms
 from kerneltest.triage.symptoms import OF_ROUNDING, symptom
 
-_IN_NUMPY, _ON_BACKEND = 48, 16  # signatures that are tried
-_FURTHER = 12  # failing cases that must fulfil a condition on inputs
-_PASSING = 6  # cases that passed, with which NumPy should agree
-_FAMILIES = 3  # whose values a signature is tried with
+_MOST_TRIED = 48  # signatures
+_MOST_CASES = 120  # after which an experiment is given up
+_PASSING = 6  # cases that passed, in which NumPy must agree
+_FAMILIES = 2  # whose values a signature is tried with
 _DENSE = 40  # lengths up to which all are considered
 _MOST_LENGTHS = 72  # of a dim
 _RIVALS = 80  # rules that a trial is to tell apart
@@ -132,6 +130,9 @@ class _Rule:
     def words(self) -> str:
         return " and ".join(part.words for part in self.parts)
 
+    def holds(self, features: Features) -> bool:
+        return all(part.holds(features) for part in self.parts)
+
 
 class _Search:
     # The search for the rule that the signatures of failing and passing cases follow.
@@ -160,9 +161,9 @@ class _Search:
         self.tried += 1
         self.observe(number, fails=self._fails(self._signatures[number]))
 
-    def try_all(self, signatures: Iterable[Signature], most: int) -> None:
+    def try_all(self, signatures: Iterable[Signature]) -> None:
         for number in map(self._signatures.index, signatures):
-            if not (self.failing | self.passing | self._skipped) >> number & 1 and self.tried < most:
+            if not (self.failing | self.passing | self._skipped) >> number & 1 and self.tried < _MOST_TRIED:
                 self._try(number)
 
     def fitting(self) -> list[_Rule]:
@@ -190,11 +191,11 @@ class _Search:
         )
         return best if left <= _MOST_EXCEPTIONS * fulfilled and best.bits & self.passing != self.passing else None
 
-    def run(self, most: int) -> _Rule | None:
+    def run(self) -> _Rule | None:
         verified = 0
         while self.passing:
             rules = self.fitting()
-            if not rules or self.tried >= most:
+            if not rules or self.tried >= _MOST_TRIED:
                 break
             best, rivals = rules[0], rules[1:_RIVALS]
             number = self._most_telling(best, rivals)
@@ -249,8 +250,8 @@ def find_condition(
     cases: Sequence[AnyCase],
     findings: Set[str],
     cache: Cache,
-) -> TestedCondition | None:
-    """Returns the condition of a suspect as experiments confirm it; None if no experiment could be made.
+) -> ConfirmedCondition | None:
+    """Returns the condition on signatures as experiments confirm it; None if none could be made, or none confirms one.
 
     Args:
       item, case, record: the case of the finding that the smallest case was made from.
@@ -258,20 +259,16 @@ def find_condition(
       cases, findings: all cases of the item's kind, and the ids of those that are findings of the suspect.
       cache: the run's cache.
     """
+    if symptom(record).effect in OF_ROUNDING:  # it depends on values and dtypes more than on lengths
+        return None
     pairing = item.pairing
     bad = [each for each in cases if each.id in findings]
-    asked: dict[tuple[str, str], tuple[Family, str]] = {(case.family.name, case.target): (case.family, case.target)}
-    for each in bad:
-        asked.setdefault((each.family.name, each.target), (each.family, each.target))
-    families = list(asked.values())[:_FAMILIES]
     others = [each for each in cases if each.id not in findings]
-    trials = Trials(item, smallest, others[:: -(-len(others) // _PASSING) or 1], record, cache)
-    most = _IN_NUMPY if trials.in_numpy else _ON_BACKEND
-    of_values = record.verdict.kind is VerdictKind.VALUES and symptom(record).effect not in OF_ROUNDING
-    inputs: list[InputClause] = []
-    if of_values and trials.in_numpy:
-        further = [replace(smallest, signature=each.signature, arguments=each.fill(pairing)) for each in (case, *bad)]
-        inputs = tested_inputs(pairing, smallest, trials, further[:: -(-len(further) // _FURTHER)])
+    trials = Trials(pairing, record.family, smallest, others[:: -(-len(others) // _PASSING) or 1], cache)
+    if not trials.agrees:
+        return None
+    asked = {(each.family.name, each.target): (each.family, each.target) for each in (case, *bad)}
+    families = list(asked.values())[:_FAMILIES]
 
     def filled(signature: Signature) -> Iterator[ExplicitCase]:
         if record.family not in INVARIANTS or INVARIANTS[record.family].applies(pairing, signature):
@@ -282,30 +279,35 @@ def find_condition(
                 yield replace(smallest, signature=signature, family=family, target=target, arguments=made.fill(pairing))
 
     def fails(signature: Signature) -> bool | None:
-        # A signature passes only if its inputs fulfil the conditions on them.
         try:
-            chosen = [each for each in filled(signature) if all(clause.holds(each.arguments) for clause in inputs)]
-            return trials.fails(chosen)
+            return trials.fails(filled(signature)) if trials.count < _MOST_CASES else None
         except Failure:
             return None
 
     base = next((s for s in (smallest.signature, case.signature) if fails(s)), None)
     if base is None:
         return None
-    recorded = [each.signature for each in bad]
-    planned = [each.signature for each in cases]
-    first = list(_first_trials(pairing, base))
+    planned = signatures(pairing, item.depth)
+    longest = max(map(_number_of_steps, planned))
+    first = [each for each in _first_trials(pairing, base) if _number_of_steps(each) <= longest]
     near = sorted(_neighbours(pairing, base), key=_total_length)
-    every = [base, *first, *near, *sorted(_distant(pairing, base), key=_total_length), *planned]
-    signatures = list(dict.fromkeys(every))
-    search = _Search(pairing, signatures, fails)
-    for signature in {base, *recorded}:
-        search.observe(signatures.index(signature), fails=True)
-    search.try_all(first, most)
-    rule = search.run(most)
-    words = " and ".join(clause.words for clause in inputs)
-    machine = "NumPy" if trials.in_numpy else item.backend.id
-    return TestedCondition(words, rule.words if rule else "", trials.count, machine)
+    known = dict.fromkeys([base, *(each.signature for each in bad)])
+    every = [*first, *near, *sorted(_distant(pairing, base), key=_total_length), *planned]
+    possible = list(dict.fromkeys([*known, *(each for each in every if _number_of_steps(each) <= longest)]))
+    search = _Search(pairing, possible, fails)
+    for signature in known:
+        search.observe(possible.index(signature), fails=True)
+    search.try_all(first)
+    rule = search.run()
+    if trials.count >= _MOST_CASES or (rule is None and search.passing):
+        return None
+    excluded = [str(each) for each in planned if rule is not None and not rule.holds(features_of(pairing, each))]
+    return ConfirmedCondition(rule.words if rule is not None else "", trials.count, tuple(excluded))
+
+
+def _number_of_steps(signature: Signature) -> int:
+    # Of a kernel that multiplies all of its dims.
+    return math.prod(length for _, length in signature.dims)
 
 
 def _total_length(signature: Signature) -> int:

@@ -161,16 +161,13 @@ class EquationReplay:
 
     def _wrong(self, run: EvaluatedRun) -> Iterator[Array]:
         # Masks of the wrong elements: of the outputs without rounding, then of those with rounding.
-        yield from self._wrong_in_formula(run)
-        yield from self._wrong_as_rounded(run)
-
-    def _wrong_in_formula(self, run: EvaluatedRun) -> Iterator[Array]:
         for check, formula in zip(self._checks, self._formulas, strict=True):
             if formula is not None:
                 # Samples of the original kernel widen the bound of every repair.
                 sample = partial(lambda part, arithmetic: part.take(self._samples(arithmetic)), check)
                 for found in compare_closely(check.take(run.formula), formula, sample):
                     yield found.wrong
+        yield from self._wrong_as_rounded(run)
 
     def _wrong_as_rounded(self, run: EvaluatedRun) -> Iterator[Array]:
         for check, expected in zip(self._checks, self._expected, strict=True):
@@ -215,8 +212,9 @@ def equation_replays(
             return EquationReplay(case, variation, kernels[id(traced)], formulas)
 
     (backend,) = resolve(["interpret"])
-    known = list(cases) if distinctive else []
-    every = [*known, *distinctive_cases(pairing, known)] if distinctive else cases
-    for replay in replays(pairing, every, family, backend, make, deadline, cache, kernels):
+    if distinctive:
+        cases = list(cases)
+        cases += distinctive_cases(pairing, cases)
+    for replay in replays(pairing, cases, family, backend, make, deadline, cache, kernels):
         if replay is not None:
             yield replay

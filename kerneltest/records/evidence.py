@@ -103,8 +103,6 @@ class SpecialValue(StrEnum):
     NAN = "a NaN"
     POSITIVE_INFINITY = "+inf"
     NEGATIVE_INFINITY = "-inf"
-    INFINITY = "an infinity"
-    NOT_FINITE = "a NaN or an infinity"
     SUBNORMAL = "a subnormal number"
     NEAR_LARGEST = "a number near the largest"
     NEGATIVE_ZERO = "a zero of negative sign"
@@ -162,6 +160,10 @@ class SpecialInput:
         row = f"{self.part} of " if self.part not in (FillExtent.SOME, FillExtent.ALL) else ""
         what = self.value if self.part is FillExtent.SOME else f"nothing but {self.value.plural}"
         return f"{row}{self.argument or 'an input'} holds {what} {self.of}".rstrip()
+
+    def text_of_absence(self) -> str:
+        """`no NaN`: it reads on after `text` of another value in the same argument."""
+        return f"no {self.value.plural}"
 
 
 class PatternKind(StrEnum):

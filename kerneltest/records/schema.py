@@ -161,19 +161,18 @@ class FaultLocation:
 
 
 @dataclass(frozen=True, slots=True)
-class TestedCondition:
-    """The condition of a suspect, each clause of which cases made for it confirmed on both sides.
+class ConfirmedCondition:
+    """The condition of a suspect on signatures, each clause of which cases made for it confirmed on both sides.
 
     Attributes:
-      inputs, signatures: `x holds a NaN`, `n is not a multiple of 8`; "" if no clause was confirmed.
+      words: `n is not a multiple of 8`; "" if every signature that was tried fails.
       cases: number of cases that were judged.
-      machine: what ran them: `NumPy` or a backend.
+      excluded: the planned signatures that do not fulfil it.
     """
 
-    inputs: str
-    signatures: str
+    words: str
     cases: Count
-    machine: str
+    excluded: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,7 @@ class Reproducer:
       complete: whether no smaller candidate was left when the search ended.
       fault: the location of the fault; None if no experiment found it.
       reduced_script: a script of the operations that do not lower, relative to the run's folder; "" if there is none.
-      condition: the condition under which cases fail, as experiments confirm it; None if none were made.
+      condition: the condition on signatures, as experiments confirm it; None if none did.
     """
 
     origin: str
@@ -198,7 +197,7 @@ class Reproducer:
     complete: bool
     fault: FaultLocation | None = None
     reduced_script: FileName = ""
-    condition: TestedCondition | None = None
+    condition: ConfirmedCondition | None = None
 
 
 # Mutation scores: how many mutants of its kernel, each with one small bug, a pairing finds.

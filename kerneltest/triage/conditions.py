@@ -6,10 +6,11 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 
 from kerneltest.core.verdicts import GroupName, VerdictKind
-from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
+from kerneltest.records.evidence import HIGHEST, LOWEST, FillExtent, SpecialInput, SpecialValue
 from kerneltest.records.schema import Record, StaticValue
 from kerneltest.triage.symptoms import Level, Symptom
 
@@ -96,7 +97,7 @@ def signature_condition(
                 hidden = _matching_bits(term, unsure).bit_count()
                 fitting.append((exceptions.bit_count(), term.cost, hidden, term.words, exceptions))
     if not fitting:
-        return Condition.unknown(failing, passing)
+        return _product_condition(failing, passing, covered)
     fitting.sort(key=lambda each: each[:3])
     left, cost, _, words, _ = fitting[0]
     alone = left
@@ -107,7 +108,21 @@ def signature_condition(
             left, cost, words = both, together, f"{one[3]} and {other[3]}"
     count, fulfilled = len(failing) + len(passing), len(failing) + left
     is_told = left <= MOST_EXCEPTIONS * fulfilled and _is_believable(cost, len(failing), count, left)
+    if (not is_told or cost > _OF_PRODUCTS) and (product := _product_condition(failing, passing, covered)).words:
+        return product
     return Condition(words, len(failing), fulfilled, count) if is_told else Condition.unknown(failing, passing)
+
+
+def _product_condition(
+    failing: Sequence[Features], passing: Sequence[Features], covered: Sequence[Features]
+) -> Condition:
+    # A kernel may flatten two axes.
+    count, products = len(failing) + len(passing), list(_terms_of_products(failing[0].lengths))
+    by_chance = len(products) / math.comb(count, len(failing)) > _CHANCES[_OF_PRODUCTS]
+    for term in () if by_chance else products:
+        if all(map(term.holds, [*failing, *covered])) and not any(map(term.holds, passing)):
+            return Condition(term.words, len(failing), len(failing), count)
+    return Condition.unknown(failing, passing)
 
 
 def two_conditions(
@@ -157,12 +172,11 @@ def _is_believable(cost: int, failing: int, tried: int, exceptions: int) -> bool
 
 
 _CHANCES = (0.25, 0.2, 0.1, 0.06, 0.05)  # by cost: a bug at the end of a block is likely, one at a length of 39 is not
+_OF_PRODUCTS = 4  # the cost of a condition on the product of two lengths
 _ENOUGH = 8  # failing signatures, below which two conditions are not looked for
 _MOST_TERMS = 60  # terms that are tried in pairs
 _MOST_SIDES = 300  # sets of failing signatures that are tried in pairs, those that cover most
 MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
-
-
 _POWERS = (2, 4, 8, 16, 32, 64, 128)
 _MOST_STEP = 64  # of the numbers that lengths may be multiples of, beside powers
 _MOST_RESTS = 8  # the number up to which remainders are told apart, beside blocks
@@ -264,7 +278,9 @@ def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[T
 
 def _terms_of_products(names: Iterable[str]) -> Iterator[Term]:
     def term(one: str, other: str, words: str, test: Callable[[int], bool]) -> Term:
-        return Term(f"{one} * {other} is {words}", lambda each: test(each.lengths[one] * each.lengths[other]), 4)
+        return Term(
+            f"{one} * {other} is {words}", lambda each: test(each.lengths[one] * each.lengths[other]), _OF_PRODUCTS
+        )
 
     for one, other in itertools.combinations(names, 2):
         for power in (8, 16, 32, 64, 128, 256, 512, 1024):
@@ -291,6 +307,7 @@ def _has_rest(step: int, length: int) -> bool:
 # Conditions on inputs: the special values that all failing cases have, and that passing ones lack.
 
 _CHANCE_OF_A_VALUE = 0.02  # probability that as many cases share a special value by chance, up to which it is believed
+_ABSENT = (SpecialValue.NAN, SpecialValue.POSITIVE_INFINITY, SpecialValue.NEGATIVE_INFINITY)  # their lack is telling
 _PARTS = list(FillExtent)  # from the weakest claim to the strongest
 _VALUES = list(SpecialValue)  # the more telling ones first
 
@@ -300,22 +317,49 @@ def input_condition(
     passing: Sequence[Sequence[SpecialInput]],
     covered: Sequence[Sequence[SpecialInput]] = (),
 ) -> Condition:
-    """Returns the special input that all failing cases and fewest passing ones have.
+    """Returns the special input that all failing cases and fewest passing ones have, and another that they all lack.
 
     Args:
       failing, passing: the special values among each case's inputs.
       covered: those of further failing cases, such as on other backends, which must fulfil it and are not counted.
     """
     bad, good, more = ([frozenset(_with_general(case)) for case in cases] for cases in (failing, passing, covered))
-    common = sorted(frozenset.intersection(*bad, *more), key=preference) if bad and good else ()
+    common = sorted(frozenset.intersection(*bad, *more), key=_preference) if bad and good else ()
     if not common:
         return Condition.unknown(failing, passing)
     best = min(common, key=lambda found: sum(found in each for each in good))
-    count, fulfilled = len(failing) + len(passing), len(failing) + sum(best in each for each in good)
-    exceptions = fulfilled - len(failing)
-    if exceptions > MOST_EXCEPTIONS * fulfilled or (fulfilled / count) ** len(failing) > _CHANCE_OF_A_VALUE:
+    others: Sequence[frozenset[SpecialInput]] = [each for each in good if best in each]
+    words = best.text()
+    lacking, without = _lacked(best, [*bad, *more], others)
+    if lacking is not None:
+        words, others = f"{words} and {lacking.text_of_absence()}", without
+    return _unless_by_chance(words, failing, passing, len(others), MOST_EXCEPTIONS, _CHANCE_OF_A_VALUE)
+
+
+def _unless_by_chance(
+    words: str, failing: Sized, passing: Sized, exceptions: int, most_exceptions: float, most_chance: float
+) -> Condition:
+    count, fulfilled = len(failing) + len(passing), len(failing) + exceptions
+    if exceptions > most_exceptions * fulfilled or (fulfilled / count) ** len(failing) > most_chance:
         return Condition.unknown(failing, passing)
-    return Condition(best.text(), len(failing), fulfilled, count)
+    return Condition(words, len(failing), fulfilled, count)
+
+
+def _lacked(
+    best: SpecialInput, failing: Sequence[frozenset[SpecialInput]], others: Sequence[frozenset[SpecialInput]]
+) -> tuple[SpecialInput | None, Sequence[frozenset[SpecialInput]]]:
+    # A special input that most passing cases and no failing one have, and the passing cases without it.
+    known = sorted({each for case in others for each in case if each.value in _ABSENT}, key=_preference)
+    absent = [
+        each
+        for each in known
+        if each.part is FillExtent.SOME and each.argument == best.argument and not any(each in case for case in failing)
+    ]
+    if not absent:
+        return None, others
+    lacking = max(absent, key=lambda each: sum(each in case for case in others))
+    left = [case for case in others if lacking not in case]
+    return (lacking, left) if len(others) - len(left) > len(others) / 2 else (None, others)
 
 
 def _with_general(found: Sequence[SpecialInput]) -> Iterator[SpecialInput]:
@@ -324,9 +368,89 @@ def _with_general(found: Sequence[SpecialInput]) -> Iterator[SpecialInput]:
         yield replace(each, argument="")
 
 
-def preference(found: SpecialInput) -> tuple[bool, int, int, str]:
-    """The key by which special inputs are preferred: named arguments first, then the weaker claim."""
+def _preference(found: SpecialInput) -> tuple[bool, int, int, str]:
+    # Named arguments first, then the weaker claim.
     return not found.argument, _VALUES.index(found.value), _PARTS.index(found.part), found.argument
+
+
+# Conditions on the magnitudes of inputs: the range in which all failing cases have a number, and passing ones none.
+
+_COUNT = HIGHEST - LOWEST + 1
+_CHANCE_OF_A_RANGE = 1e-4  # probability that all failing cases are in a range by chance, of which there are many
+_MOST_EXCEPTIONS = 0.1  # share of passing cases among those that have a number in the range
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    # Numbers of an argument from one binade to another, of one sign or both ("").
+    argument: str
+    sign: str
+    first: int
+    last: int
+
+    @property
+    def bits(self) -> int:
+        return (2 << self.last) - (1 << self.first)
+
+    @property
+    def is_open(self) -> bool:
+        return self.first == 0 or self.last == _COUNT - 1
+
+    def text(self) -> str:
+        low, high = (f"{2.0 ** (binade + LOWEST):.4g}" for binade in (self.first, self.last + 1))
+        above, below, between = {
+            "": (f"of magnitude {low} or more", f"of magnitude below {high}", f"of magnitude {low} to {high}"),
+            "+": (f"of {low} or more", f"between 0 and {high}", f"from {low} to {high}"),
+            "-": (f"of -{low} or less", f"between -{high} and 0", f"from -{high} to -{low}"),
+        }[self.sign]
+        words = above if self.last == _COUNT - 1 else below if self.first == 0 else between
+        return f"{self.argument} holds a number {words}"
+
+
+def magnitude_condition(
+    failing: Sequence[Record], passing: Sequence[Record], smallest: Record, covered: Sequence[Record] = ()
+) -> Condition:
+    """Returns the range of magnitudes in which all failing cases and fewest passing ones have a number.
+
+    Of two, the open one is preferred, and then the narrower one. Nothing is said if the smallest case, whose numbers
+    were replaced by zeros and ones where that changes nothing, has no number in the range.
+
+    Args:
+      failing, passing: cases of one backend.
+      smallest: the smallest failing case.
+      covered: further failing cases, such as on other backends, which must fulfil it and are not counted.
+    """
+    if not failing or not passing:
+        return Condition.unknown(failing, passing)
+    fitting = []
+    known = [[_masks(case) for case in cases] for cases in ([*failing, *covered], passing)]
+    for (argument, sign), own in _masks(smallest).items():
+        bad, good = (Counter(case.get((argument, sign), 0) for case in cases) for cases in known)
+        for span in _ranges(argument, sign, own, reduce(or_, bad)):
+            if all(mask & span.bits for mask in bad):
+                left = sum(number for mask, number in good.items() if mask & span.bits)
+                fitting.append((left, not span.is_open, bool(sign), span.last - span.first, span.text()))
+    if not fitting:
+        return Condition.unknown(failing, passing)
+    left, *_, words = min(fitting)
+    return _unless_by_chance(words, failing, passing, left, _MOST_EXCEPTIONS, _CHANCE_OF_A_RANGE)
+
+
+def _masks(record: Record) -> Mapping[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for magnitude in record.magnitudes:
+        found[magnitude.argument, ""] = magnitude.positive | magnitude.negative
+        found[magnitude.argument, "+"], found[magnitude.argument, "-"] = magnitude.positive, magnitude.negative
+    return found
+
+
+def _ranges(argument: str, sign: str, own: int, bad: int) -> Iterator[_Range]:
+    ends = [binade for binade in range(_COUNT) if bad >> binade & 1]
+    for first in [0, *ends]:
+        for last in [*ends, _COUNT - 1]:
+            each = _Range(argument, sign, first, last)
+            if first <= last and own & each.bits and (first, last) != (0, _COUNT - 1):
+                yield each
 
 
 # The signatures that a condition is about: those that fail, and those that would pass.

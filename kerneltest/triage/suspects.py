@@ -28,6 +28,7 @@ from kerneltest.triage.conditions import (
     PairingRecords,
     features,
     input_condition,
+    magnitude_condition,
     most_basic_failures,
     signature_condition,
     signatures_tried,
@@ -88,10 +89,10 @@ class Suspect:
     def condition(self) -> str:
         """The condition under which it shows, in words, or ""."""
         tested = self.reproducer.condition if self.reproducer is not None else None
-        inputs, signatures = self.inputs.words, self.signatures.words
-        if tested is not None:  # that no experiment confirms inputs does not refute what all findings hold
-            inputs, signatures = tested.inputs or inputs, tested.signatures
-        return " and ".join(filter(None, (inputs, signatures)))
+        signatures = self.signatures.words
+        if tested is not None and not any(record.signature in tested.excluded for record in self.findings):
+            signatures = tested.words
+        return " and ".join(filter(None, (self.inputs.words, signatures)))
 
     @property
     def fault(self) -> FaultLocation | None:
@@ -340,6 +341,9 @@ def _suspect(
         [r.special_inputs for r in good],
         [r.special_inputs for r in covered if r.special_inputs],
     )
+    is_special = bool(inputs.words)
+    if not is_special and reproducer is not None and effect not in OF_ROUNDING:
+        inputs = magnitude_condition(failing_here, good, reproducer.record, [r for r in findings if r.magnitudes])
     return Suspect(
         id="",
         pairing=pairing,
@@ -357,7 +361,7 @@ def _suspect(
             [features(each) for each in {r.signature: r for r in here if r.signature not in tried}.values()],
         ),
         inputs=inputs,
-        everywhere=not inputs.words and _is_everywhere(findings, records, cases),
+        everywhere=not is_special and _is_everywhere(findings, records, cases),
         reproducer=reproducer,
     )
 

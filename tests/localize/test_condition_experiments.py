@@ -1,12 +1,10 @@
 """Conditions by experiment: what was planted is named exactly, from one failing case."""
 
 import itertools
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -30,11 +28,11 @@ Sizes = Callable[..., bool]  # of the lengths m and n and the options mode, step
 
 
 def planted(is_wrong: Sizes) -> Pairing:
-    """A sum of two matrices that is off by 1 for some signatures."""
+    """A sum of two matrices that is off by 64 for some signatures."""
 
     def kernel(x: jax.Array, y: jax.Array, mode: str, step: int) -> jax.Array:
         (m, n), dtype = x.shape, str(x.dtype)
-        off = 1 if is_wrong(m=m, n=n, mode=mode, step=step, dtype=dtype) else 0
+        off = 64 if is_wrong(m=m, n=n, mode=mode, step=step, dtype=dtype) else 0
         return elementwise(lambda u, v: u + v + off, x, y)
 
     @kt.oracle_for(
@@ -55,8 +53,7 @@ def _condition(pairing: Pairing, case: ExplicitCase) -> str:
     assert record.verdict.is_finding
     found = find_condition(item, case, case, record, [case], {case.id}, cache)
     assert found is not None
-    assert found.machine == "NumPy"
-    return " and ".join(filter(None, (found.inputs, found.signatures)))
+    return found.words
 
 
 OF_SIGNATURES: Mapping[str, Sizes] = {
@@ -107,61 +104,4 @@ def test_a_condition_on_signatures_is_named(words: str) -> None:
     rng = np.random.default_rng(0)
     arguments = {path: family.fill(slot, rng, True) for path, slot in signature_slots(pairing, chosen).items()}
     found = _condition(pairing, ExplicitCase("p", chosen, arguments, family=family))
-    assert set(found.split(" and ")) == set(words.split(" and "))
-
-
-def of_values(
-    change: Callable[..., jax.Array], x: list[float], y: list[float], mode: str = "a"
-) -> tuple[Pairing, ExplicitCase]:
-    """A sum of two rows that a function of the sum, the rows and the option changes; and a case that it fails."""
-
-    def kernel(x: jax.Array, y: jax.Array, mode: str) -> jax.Array:
-        return elementwise(lambda u, v: change(u + v, u, v, mode), x, y)
-
-    @kt.oracle_for(
-        kernel, x=kt.array("n", "float32"), y=kt.array("n", "float32"), mode=kt.static("a", "b"),
-        dims={"n": kt.dim(block=8)},
-    )  # fmt: skip
-    def total(x: np.ndarray, y: np.ndarray, mode: str) -> np.ndarray:
-        return x + y
-
-    chosen = next(s for s in signatures(total, "quick") if dict(s.statics)["mode"] == mode)
-    chosen = replace(chosen, dims=(("n", len(x)),))
-    return total, ExplicitCase("p", chosen, {"x": np.array(x, np.float32), "y": np.array(y, np.float32)})
-
-
-def off(where: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    return lambda total, x, y, mode: jnp.where(where(x, y), -total - 11, total)
-
-
-OF_VALUES: Mapping[str, tuple[Callable[..., jax.Array], list[float], list[float], str]] = {
-    "x holds a number over 100": (off(lambda x, y: x > 100), [0, 300], [0, 0], "a"),
-    "x holds a number of 64 or more": (off(lambda x, y: x >= 64), [0, 300], [0, 0], "a"),
-    "y holds a number below -3": (off(lambda x, y: y < -3), [0, 0], [-7, 0], "a"),
-    "x holds a number of magnitude over 50": (off(lambda x, y: jnp.abs(x) > 50), [-70], [0], "a"),
-    "x holds a number from 20 to 60": (off(lambda x, y: (x >= 20) & (x <= 60)), [33], [0], "a"),
-    "x holds a negative number": (off(lambda x, y: x < 0), [-1], [0], "a"),
-    "x holds a positive number": (off(lambda x, y: x > 0), [1], [0], "a"),
-    "y holds a zero": (off(lambda x, y: y == 0), [1], [0], "a"),
-    "x holds a NaN": (lambda total, x, y, mode: jnp.where(jnp.isnan(x), 0, total), [math.nan], [0], "a"),
-    "x holds +inf": (lambda total, x, y, mode: jnp.where(x == jnp.inf, 0, total), [math.inf], [0], "a"),
-    "x holds an infinity": (lambda total, x, y, mode: jnp.where(jnp.isinf(x), 0, total), [math.inf], [0], "a"),
-    "x holds a NaN or an infinity": (
-        lambda total, x, y, mode: jnp.where(jnp.isfinite(x), total, 0), [-math.inf], [0], "a"
-    ),
-    "an element of x equals that of y": (off(lambda x, y: x == y), [0], [0], "a"),
-    "a row of x holds nothing but zeros": (off(lambda x, y: (x == 0).all()), [0] * 17, [1] * 17, "a"),
-    "x holds a negative number and mode is b": (
-        lambda total, x, y, mode: jnp.where((mode == "b") & (x < 0), -total - 11, total), [-1], [0], "b"
-    ),
-    "x holds a positive number and y holds a zero": (off(lambda x, y: (x > 0) & (y == 0)), [1], [0], "a"),
-    "x holds a number over 9 and n is odd": (
-        lambda total, x, y, mode: jnp.where((x > 9) & (len(x) % 2 == 1), -total - 11, total), [20], [0], "a"
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("words", OF_VALUES)
-def test_a_condition_on_values_is_named(words: str) -> None:
-    found = _condition(*of_values(*OF_VALUES[words]))
     assert set(found.split(" and ")) == set(words.split(" and "))

@@ -57,6 +57,11 @@ ROW_ZERO = _inputs("x", SpecialValue.ZERO, part=FillExtent.ROW)
         # as where half of a row is rotated, or both halves are one gate
         ([{"h": 1, "d": 4}, {"h": 2, "d": 6}, {"h": 3, "d": 8}, {"h": 1, "d": 6}],
          [{"h": 1, "d": 2}, {"h": 2, "d": 4}, {"h": 3, "d": 6}, {"h": 4, "d": 8}], "d is more than twice h", True),
+        # a kernel may flatten two dims
+        ([{"c": 3, "s": 5}, {"c": 5, "s": 8}, {"c": 1, "s": 40}, {"c": 24, "s": 3}, {"c": 3, "s": 16},
+          {"c": 7, "s": 5}],
+         [{"c": 4, "s": 8}, {"c": 16, "s": 2}, {"c": 3, "s": 32}, {"c": 1, "s": 64}, {"c": 32, "s": 5}],
+         "c * s is not a multiple of 32", True),
         # true of one passing signature too: it is said, with its counts, and is not exact
         ([{"d": "a"}] * 4, [{"d": "a"}, *[{"d": "b"}] * 4], "d is a", False),
         # many conditions fit a single signature
@@ -141,6 +146,9 @@ def test_a_signature_passes_only_if_it_was_asked_what_shows_the_failure(asked: S
         ([X_INF + ROW_INF] * 4, [*[X_INF] * 3, *[()] * 20], "a row of x holds nothing but -inf"),
         ([X_INF + ROW_INF] * 4, [()] * 20, "x holds -inf"),
         ([ROW_ZERO] * 4, [()] * 20, "a row of x holds nothing but zeros"),
+        ([X_PLUS] * 4, [*[X_PLUS + X_NAN] * 9, *[()] * 20], "x holds +inf and no NaN"),
+        # that no number is negative says little
+        ([X_PLUS] * 4, [*[X_PLUS + _inputs("x", SpecialValue.NEGATIVE)] * 9, *[()] * 20], ""),
     ],
 )  # fmt: skip
 def test_what_failing_inputs_hold_is_said_if_passing_ones_do_not(
