@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
@@ -252,11 +252,13 @@ def _simulated(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: 
 
 def replays(
     pairing: Pairing,
-    cases: Sequence[AnyCase],
+    cases: Iterable[AnyCase],
     family: str,
     backend: Backend,
     make: Callable[[AnyCase, Variation, Cache, dict[int, K]], R],
     deadline: float = math.inf,
+    known: Cache | None = None,
+    kernels: dict[int, K] | None = None,
 ) -> Iterator[R | None]:
     """Yields replays of the calls of cases, and None for a case that cannot be replayed.
 
@@ -266,9 +268,10 @@ def replays(
       backend: the backend for which the kernel is traced.
       make: makes the replay of a call. The kernels that it makes are kept, by the id of their trace.
       deadline: when to stop, as a time of `time.monotonic`.
+      known, kernels: a cache and the kernels made so far, for further cases; new ones if they are None.
     """
-    cache = Cache()
-    kernels: dict[int, K] = {}
+    cache = known or Cache()
+    kernels = {} if kernels is None else kernels
     try:
         for case in cases:
             if time.monotonic() > deadline:
@@ -279,7 +282,8 @@ def replays(
             except (Failure, UnknownError):
                 yield None
     finally:
-        cache.process.pool.close()
+        if known is None:
+            cache.process.pool.close()
 
 
 def _variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, cache: Cache) -> Iterator[Variation]:

@@ -4,9 +4,10 @@ A formula is compared with the oracle without rounding, so that a small bound ca
 outputs with rounding must be right as well.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache as cached
+from functools import cached_property, partial
 
 import jax
 import numpy as np
@@ -129,11 +130,16 @@ class EquationReplay:
     ) -> None:
         self.case, self.kernel = case, kernel
         self._leaves, self._checks, self._formulas = variation.leaves, variation.checks, formulas
-        self._samples = cache(self._sample)
+        self._samples = cached(self._sample)
         self._original = kernel.run(self._leaves)
         precision = variation.traced.adapt_precision(XLA_CPU)
         self._expected = [check.wanted(check.take(self._original.rounded), precision) for check in self._checks]
         self.is_wrong = not self.is_right(self._original)
+
+    @property
+    def is_wrong_as_rounded(self) -> bool:
+        """True if an output of the original kernel is wrong with the roundings of its dtypes."""
+        return any(mask.any() for mask in self._wrong_as_rounded(self._original))
 
     def _sample(self, arithmetic: SampleArithmetic) -> tuple[Array, ...]:
         try:
@@ -161,13 +167,23 @@ class EquationReplay:
                 sample = partial(lambda part, arithmetic: part.take(self._samples(arithmetic)), check)
                 for found in compare_closely(check.take(run.formula), formula, sample):
                     yield found.wrong
+        yield from self._wrong_as_rounded(run)
+
+    def _wrong_as_rounded(self, run: EvaluatedRun) -> Iterator[Array]:
         for check, expected in zip(self._checks, self._expected, strict=True):
             for found in compare_outputs(check.take(run.rounded), expected, signed_zeros=expected.bitwise):
                 yield found.wrong
 
 
 def equation_replays(
-    pairing: Pairing, cases: Sequence[AnyCase], family: str, *, distinctive: bool = True, deadline: float = np.inf
+    pairing: Pairing,
+    cases: Iterable[AnyCase],
+    family: str,
+    *,
+    distinctive: bool = True,
+    deadline: float = np.inf,
+    cache: Cache | None = None,
+    kernels: dict[int, EvaluatedKernel] | None = None,
 ) -> Iterator[EquationReplay]:
     """Yields replays of cases, without those that NumPy cannot evaluate; see `replays`.
 
@@ -177,6 +193,7 @@ def equation_replays(
       family: the family that the first one was recorded under.
       distinctive: whether cases with distinctive values are added for the same lengths.
       deadline: when to stop, as a time of `time.monotonic`.
+      cache, kernels: as for `replays`.
     """
 
     def make(case: AnyCase, variation: Variation, cache: Cache, kernels: dict[int, EvaluatedKernel]) -> EquationReplay:
@@ -195,7 +212,9 @@ def equation_replays(
             return EquationReplay(case, variation, kernels[id(traced)], formulas)
 
     (backend,) = resolve(["interpret"])
-    more = distinctive_cases(pairing, cases) if distinctive else ()
-    for replay in replays(pairing, [*cases, *more], family, backend, make, deadline):
+    if distinctive:
+        cases = list(cases)
+        cases += distinctive_cases(pairing, cases)
+    for replay in replays(pairing, cases, family, backend, make, deadline, cache, kernels):
         if replay is not None:
             yield replay

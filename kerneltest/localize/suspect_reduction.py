@@ -18,6 +18,7 @@ from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.localize.case_replay import MutableKernel
+from kerneltest.localize.condition_experiments import find_condition
 from kerneltest.localize.listing import describe_offset
 from kerneltest.localize.repair_search import locate_fault
 from kerneltest.localize.special_origin import depends_on_memory, depends_on_order
@@ -86,7 +87,7 @@ def _reduce(
     found = minimize(item, case, record, cache, _SHRINKING_SHARE * seconds)
     if found is None:
         return None
-    outcome, location = found.outcome, None
+    outcome, location, condition = found.outcome, None, None
     diagnoses = (diagnose(item, found.case, outcome.record, cache) for diagnose in _DIAGNOSES)
     if words := next(filter(None, diagnoses), ""):
         outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
@@ -95,6 +96,8 @@ def _reduce(
         evidence = replace(outcome.record.evidence, arguments=arguments)
         outcome = replace(outcome, record=replace(outcome.record, evidence=evidence))
     if record.verdict.kind in (VerdictKind.VALUES, VerdictKind.MEMORY):
+        experiment = functools.partial(find_condition, item, case, found.case, outcome.record, cases, findings, cache)
+        condition = Guard(cache.process.internal_failures).collect("testing conditions", experiment, None)
         left = seconds - (time.monotonic() - started)
         also = _similar_cases(case, cases, findings)
         known = {each.id for each in (case, *also)}
@@ -107,7 +110,9 @@ def _reduce(
         still_wrong = set(location.unexplained) if location is not None else set()
         if findings.isdisjoint(still_wrong) and not still_wrong <= {each.id for each in passing}:
             location = None  # it repairs every finding, and yet not the kernel
-    smallest = Reproducer(record.case, outcome.record, found.nontrivial, found.attempts, found.complete, location)
+    smallest = Reproducer(
+        record.case, outcome.record, found.nontrivial, found.attempts, found.complete, location, condition=condition
+    )
     left = seconds - (time.monotonic() - started)
     script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is VerdictKind.BUILD else ""
     return ReducedSuspect(smallest, outcome, script)

@@ -119,6 +119,15 @@ class FaultLocation:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfirmedCondition:
+    """The condition of a suspect on signatures, each clause of which cases made for it confirmed on both sides."""
+
+    words: str  # `n is not a multiple of 8`; "" if every signature that was tried fails
+    cases: Count  # number of cases that were judged
+    excluded: tuple[str, ...]  # the planned signatures that do not fulfil it
+
+
+@dataclass(frozen=True, slots=True)
 class Reproducer:
     """The smallest case found that fails as a recorded one does."""
 
@@ -130,6 +139,7 @@ class Reproducer:
     fault: FaultLocation | None = None  # the location of the fault; None if no experiment found it
     # a script of the operations that do not lower, relative to the run's folder; "" if there is none
     reduced_script: FileName = ""
+    condition: ConfirmedCondition | None = None  # the condition on signatures, as experiments confirm it
 
 
 # Mutation scores: how many mutants of its kernel, each with one small bug, a pairing finds.

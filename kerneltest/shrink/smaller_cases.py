@@ -227,6 +227,18 @@ def candidate_arguments(
             yield made
 
 
+def stretched_arguments(pairing: Pairing, case: ExplicitCase, signature: Signature) -> Iterator[Arguments]:
+    """Yields arguments for another signature: the case's own, repeated along axes that are longer there, or cut.
+
+    The first begin at the start; the second, if an axis is shorter, end at the end.
+    """
+    old, new = dict(case.signature.dims), dict(signature.dims)
+    for starts in ({}, {name: max(old[name] - length, 0) for name, length in new.items()}):
+        positions = {name: (starts.get(name, 0) + np.arange(length)) % old[name] for name, length in new.items()}
+        if not starts or any(starts.values()):
+            yield _part(pairing, case, signature, positions)
+
+
 def _notable_place(pairing: Pairing, case: ExplicitCase) -> dict[str, int]:
     # The first NaN or infinity, or else the largest number.
     found: dict[str, int] = {}
@@ -244,12 +256,16 @@ def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, positions:
     parts: dict[str, Array] = {}
     old = dict(case.signature.dims)
     for path, slot in signature_slots(pairing, signature).items() if case.arguments else ():
-        leaf, values = pairing.leaves[path], case.arguments[path]
+        leaf, values = pairing.leaves[path], case.arguments.get(path)
+        if values is None:  # absent from the case
+            parts[path] = slot.canonical()
+            continue
         for place, axis in enumerate(leaf.shape):
             if any(len(positions[name]) != old[name] for name in dims_in(axis)):
                 values = values.take(positions_along(axis, old, positions), place)
-        if leaf.kind.pointwise and isinstance(leaf.bounded_by, str):
-            at = np.searchsorted(positions[leaf.bounded_by], values)  # so that it still points at the same element
+        bound = leaf.bounded_by if leaf.kind.pointwise and isinstance(leaf.bounded_by, str) else ""
+        if bound and bool((np.diff(positions[bound]) > 0).all()):
+            at = np.searchsorted(positions[bound], values)  # so that it still points at the same element
             values = at if leaf.sentinel is None else np.where(values == leaf.sentinel, values, at)
         elif leaf.kind.is_data:
             values = _convert(values, slot, exact=case.family.structural)

@@ -30,19 +30,12 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that failing signatures, or failing cases, have in common.
+    """A condition that failing signatures, or failing cases, have in common."""
 
-    Attributes:
-      words: `n is not a multiple of 64`; "" if no condition separates failing from passing.
-      failing: how many fail.
-      fulfilled: how many fulfil the condition, all failing ones included.
-      tried: how many there are.
-    """
-
-    words: str
-    failing: int
-    fulfilled: int
-    tried: int
+    words: str  # `n is not a multiple of 64`; "" if no condition separates failing from passing
+    failing: int  # how many fail
+    fulfilled: int  # how many fulfil the condition, all failing ones included
+    tried: int  # how many there are
 
     @classmethod
     def unknown(cls, failing: Sized, passing: Sized) -> "Condition":
@@ -57,8 +50,9 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class _Term:
-    # Of two terms that fit equally well, the one of lower cost is reported.
+class Term:
+    """A property of signatures; of two that fit equally well, the one of lower cost is reported."""
+
     words: str
     holds: Callable[[Features], bool]
     cost: int
@@ -89,7 +83,7 @@ def signature_condition(
         [each for each in more if each.lengths.keys() == failing[0].lengths.keys()]  # a proof has none
         for more in (covered, unsure)
     )
-    for term in _terms([*failing, *passing, *covered], blocks):
+    for term in terms([*failing, *passing, *covered], blocks):
         if all(map(term.holds, failing)) and all(map(term.holds, covered)):
             exceptions = _matching_bits(term, passing)
             if exceptions.bit_count() < len(passing):
@@ -116,9 +110,9 @@ def _product_condition(
     failing: Sequence[Features], passing: Sequence[Features], covered: Sequence[Features]
 ) -> Condition:
     # A kernel may flatten two axes.
-    count, terms = len(failing) + len(passing), list(_terms_of_products(failing[0].lengths))
-    by_chance = len(terms) / math.comb(count, len(failing)) > _CHANCES[_OF_PRODUCTS]
-    for term in () if by_chance else terms:
+    count, products = len(failing) + len(passing), list(_terms_of_products(failing[0].lengths))
+    by_chance = len(products) / math.comb(count, len(failing)) > _CHANCES[_OF_PRODUCTS]
+    for term in () if by_chance else products:
         if all(map(term.holds, [*failing, *covered])) and not any(map(term.holds, passing)):
             return Condition(term.words, len(failing), len(failing), count)
     return Condition.unknown(failing, passing)
@@ -137,7 +131,7 @@ def two_conditions(
         return None
     plain = [
         (term.cost, _matching_bits(term, failing), _matching_bits(term, passing))
-        for term in _terms([*failing, *passing], blocks)
+        for term in terms([*failing, *passing], blocks)
         if term.cost <= 1
     ]
     pairs = ((a[0] + b[0] + 2, a[1] & b[1], a[2] & b[2]) for a, b in itertools.combinations(plain, 2))
@@ -156,7 +150,7 @@ def two_conditions(
     return (_numbers(best[2]), _numbers(best[3])) if best is not None else None
 
 
-def _matching_bits(term: _Term, signatures: Sequence[Features]) -> int:
+def _matching_bits(term: Term, signatures: Sequence[Features]) -> int:
     return sum(1 << i for i, each in enumerate(signatures) if term.holds(each))
 
 
@@ -176,28 +170,39 @@ _ENOUGH = 8  # failing signatures, below which two conditions are not looked for
 _MOST_TERMS = 60  # terms that are tried in pairs
 _MOST_SIDES = 300  # sets of failing signatures that are tried in pairs, those that cover most
 MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
+_POWERS = (2, 4, 8, 16, 32, 64, 128)
+_MOST_STEP = 64  # of the numbers that lengths may be multiples of, beside powers
+_MOST_RESTS = 8  # the number up to which remainders are told apart, beside blocks
 
 
-def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterator[_Term]:
+def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough: bool = False) -> Iterator[Term]:
+    """Yields the properties that may separate some signatures from others.
+
+    The thorough ones need experiments, since some of them fit any few signatures: multiples of any number, remainders,
+    products, and further relations.
+    """
     first = signatures[0]
     for name in first.options:
         values = list(dict.fromkeys(signature.options[name] for signature in signatures))
         for value in values:
-            yield _Term(f"{name} is {value}", partial(_has_option, name, value, True), 0)
+            yield Term(f"{name} is {value}", partial(_has_option, name, value, True), 0)
         for value in values if len(values) > 2 else ():
-            yield _Term(f"{name} is not {value}", partial(_has_option, name, value, False), 1)
+            yield Term(f"{name} is not {value}", partial(_has_option, name, value, False), 1)
     for name in first.lengths:
         lengths = sorted({signature.lengths[name] for signature in signatures})
         yield from _terms_of_length(name, lengths, blocks.get(name, 0))
+        yield from _terms_of_remainders(name, lengths, blocks.get(name, 0)) if thorough else ()
     numbers = [name for name in first.numbers if all(name in signature.numbers for signature in signatures)]
     for one, other in itertools.combinations(numbers, 2):
         if one in first.lengths or other in first.lengths:
             yield from _terms_of_two(one, other, blocks)
+            yield from _terms_of_relations(one, other) if thorough else ()
+    yield from _terms_of_products(first.lengths) if thorough else ()
 
 
-def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[_Term]:
-    def term(words: str, test: Callable[[int], bool], cost: int) -> _Term:
-        return _Term(f"{name} is {words}", lambda features: test(features.lengths[name]), cost)
+def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[Term]:
+    def term(words: str, test: Callable[[int], bool], cost: int) -> Term:
+        return Term(f"{name} is {words}", lambda features: test(features.lengths[name]), cost)
 
     if block > 1:
         yield term(f"not a multiple of its block, {block}", lambda n: bool(n % block), 0)
@@ -218,14 +223,39 @@ def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[
         yield term(f"{length}", partial(operator.eq, length), 3)
         if length < lengths[-1]:  # the longest one is asked little
             yield term(f"not {length}", partial(operator.ne, length), 2 if length > 1 else 1)
-    for step in (2, 4, 8, 16, 32, 64, 128):
+    for step in _POWERS:
         if step != block:
             yield term(f"not a multiple of {step}" if step > 2 else "odd", partial(_has_rest, step), 3)
 
 
-def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[_Term]:
-    def term(words: str, test: Callable[[int, int], bool], cost: int) -> _Term:
-        return _Term(words, lambda features: test(features.numbers[one], features.numbers[other]), cost)
+def _terms_of_remainders(name: str, lengths: Sequence[int], block: int) -> Iterator[Term]:
+    def term(words: str, test: Callable[[int], bool], cost: int) -> Term:
+        return Term(f"{name} is {words}", lambda features: test(features.lengths[name]), cost)
+
+    for step in range(2, min(_MOST_STEP, lengths[-1]) + 1):
+        if step not in _POWERS and step != block:
+            yield term(f"not a multiple of {step}", partial(_has_rest, step), 4)
+        if step != block:
+            yield term(f"a multiple of {step}" if step > 2 else "even", partial(_leaves, step, 0), 4)
+        for rest in range(1, step if 2 < step <= _MOST_RESTS or step == block else 1):
+            words = f"{rest} more than a multiple of {step if step != block else f'its block, {block}'}"
+            yield term(words, partial(_leaves, step, rest), 4 if step == block else 6)
+
+
+def _terms_of_relations(one: str, other: str) -> Iterator[Term]:
+    def term(words: str, test: Callable[[int, int], bool], cost: int) -> Term:
+        return Term(words, lambda features: test(features.numbers[one], features.numbers[other]), cost)
+
+    yield term(f"{one} equals {other}", operator.eq, 2)
+    yield term(f"{one} is at least {other}", operator.ge, 4)
+    yield term(f"{other} is at least {one}", operator.le, 4)
+    yield term(f"{one} is not a multiple of {other}", lambda n, m: m > 0 and n % m > 0, 3)
+    yield term(f"{other} is not a multiple of {one}", lambda n, m: n > 0 and m % n > 0, 3)
+
+
+def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[Term]:
+    def term(words: str, test: Callable[[int, int], bool], cost: int) -> Term:
+        return Term(words, lambda features: test(features.numbers[one], features.numbers[other]), cost)
 
     yield term(f"{one} differs from {other}", operator.ne, 2)
     yield term(f"{one} or {other} is not a power of two", lambda n, m: _is_no_power(n) or _is_no_power(m), 3)
@@ -239,9 +269,9 @@ def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[_
         yield term(f"{one} or {other} is longer than its block", lambda n, m: n > a or m > b, 2)
 
 
-def _terms_of_products(names: Iterable[str]) -> Iterator[_Term]:
-    def term(one: str, other: str, words: str, test: Callable[[int], bool]) -> _Term:
-        return _Term(
+def _terms_of_products(names: Iterable[str]) -> Iterator[Term]:
+    def term(one: str, other: str, words: str, test: Callable[[int], bool]) -> Term:
+        return Term(
             f"{one} * {other} is {words}", lambda each: test(each.lengths[one] * each.lengths[other]), _OF_PRODUCTS
         )
 
@@ -257,6 +287,10 @@ def _has_option(name: str, value: StaticValue, wanted: bool, features: Features)
 
 def _is_no_power(length: int) -> bool:
     return length < 1 or bool(length & (length - 1))
+
+
+def _leaves(step: int, rest: int, length: int) -> bool:
+    return length % step == rest
 
 
 def _has_rest(step: int, length: int) -> bool:

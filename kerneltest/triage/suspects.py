@@ -45,36 +45,22 @@ _NEWLINE = "\n"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Suspect:
-    """Findings that are thought to come from one bug of one kernel.
+    """Findings that are thought to come from one bug of one kernel."""
 
-    Attributes:
-      id: eight hexadecimal digits, the same from run to run as long as it shows in the same way.
-      pairing: the kernel's pairing.
-      level: the kind of question that it answers wrongly.
-      effect: its symptom.
-      subject: the argument, the memory or the failure that the effect is about; "" for the output.
-      lines: FILE:LINE of the user's source that its failures point at, the most frequent first.
-      findings: in the order of the records.
-      tried: cases by backend, without those that could not be run.
-      signatures: the condition on signatures, on the backend where it shows most.
-      inputs: the condition on inputs there, among the cases of these signatures.
-      everywhere: whether nearly all cases show it on every backend, at least two, as with a wrong oracle, and no
-        special value among the inputs explains it.
-      reproducer: the smallest case that was found; None if none was looked for.
-    """
-
-    id: str
-    pairing: str
-    level: Level
-    effect: Effect
-    subject: str
-    lines: tuple[str, ...]
-    findings: tuple[Record, ...]
-    tried: Mapping[str, int]
-    signatures: Condition
-    inputs: Condition
+    id: str  # eight hexadecimal digits, the same from run to run as long as it shows in the same way
+    pairing: str  # the kernel's pairing
+    level: Level  # the kind of question that it answers wrongly
+    effect: Effect  # its symptom
+    subject: str  # the argument, the memory or the failure that the effect is about; "" for the output
+    lines: tuple[str, ...]  # FILE:LINE of the user's source that its failures point at, the most frequent first
+    findings: tuple[Record, ...]  # in the order of the records
+    tried: Mapping[str, int]  # cases by backend, without those that could not be run
+    signatures: Condition  # the condition on signatures, on the backend where it shows most
+    inputs: Condition  # the condition on inputs there, among the cases of these signatures
+    # whether nearly all cases show it on every backend, at least two, as with a wrong oracle, and no special value
+    # among the inputs explains it
     everywhere: bool = False
-    reproducer: Reproducer | None = None
+    reproducer: Reproducer | None = None  # the smallest case that was found; None if none was looked for
 
     def __repr__(self) -> str:
         return f"<Suspect {self.id}: {self.title}; {len(self.findings)} findings>"
@@ -87,7 +73,11 @@ class Suspect:
     @property
     def condition(self) -> str:
         """The condition under which it shows, in words, or ""."""
-        return " and ".join(each.words for each in (self.inputs, self.signatures) if each.words)
+        tested = self.reproducer.condition if self.reproducer is not None else None
+        signatures = self.signatures.words
+        if tested is not None and not any(record.signature in tested.excluded for record in self.findings):
+            signatures = tested.words
+        return " and ".join(filter(None, (self.inputs.words, signatures)))
 
     @property
     def fault(self) -> FaultLocation | None:

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import Array, ShapeDtype, is_float
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
@@ -206,3 +207,15 @@ def test_what_is_not_known_is_said() -> None:
     inputs = (ShapeDtype((2,), np.dtype("f4")),)
     with pytest.raises(UnknownError):
         BatchedKernel(trace_function(_talks, inputs, "for a test"))
+
+
+def test_a_slice_longer_than_its_memory_is_not_evaluated() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[pl.ds(pl.program_id(0) * 4, 4)] = x_ref[...]
+
+    def kernel(x: jax.Array) -> list[Any]:
+        return [pl.pallas_call(body, grid=(1,), out_shape=jax.ShapeDtypeStruct((3,), x.dtype))(x)]
+
+    traced = trace_function(kernel, (ShapeDtype((4,), np.dtype("f4")),), "for a test")
+    with pytest.raises(UnknownError, match="longer than its memory"):
+        BatchedKernel(traced)([np.ones((1, 4), np.float32)])

@@ -18,7 +18,7 @@ from kerneltest.core.details import (
 )
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Evidence, SpecialInput, SpecialValue
-from kerneltest.records.schema import FaultLocation, Record, Reproducer
+from kerneltest.records.schema import ConfirmedCondition, FaultLocation, Record, Reproducer
 from kerneltest.report.text.suspect_text import describe_suspect
 from kerneltest.triage.suspects import Suspect, find_suspects
 from tests.written import PAIRING, case
@@ -184,6 +184,15 @@ def test_a_smallest_case_belongs_to_the_suspect_it_was_made_from() -> None:
     assert structure.example is tiny
     assert precision.reproducer is None
     assert any("root cause: kernels/k.py:5   x < n" in line for line in describe_suspect(structure).texts)
+
+
+@pytest.mark.parametrize(("refuted", "words"), [(False, "n is odd"), (True, "n is not a multiple of its block, 16")])
+def test_a_condition_by_experiment_is_said_if_all_findings_fulfil_it(refuted: bool, words: str) -> None:
+    records = _run(_tail)
+    first, *_, last = [r for r in records if r.verdict.is_finding]
+    tested = ConfirmedCondition("n is odd", 9, (last.signature,) if refuted else ())
+    (suspect,) = _of(records, Reproducer(first.case, first, 0, 9, True, condition=tested))
+    assert suspect.condition == words
 
 
 @pytest.mark.parametrize("records", [_run(_tail), _run(_outside, "simulate:sm_90"), _run(_unlowered, "lower:sm_90")])

@@ -280,6 +280,8 @@ def _starts(region: _Region, shape: Sequence[int], *, padded: bool) -> list[tupl
     rows = 1
     for start, length, n in zip(region.starts, region.lengths, shape, strict=True):
         end = n + length if padded else n
+        if length > end:
+            raise UnknownError("a slice that is longer than its memory")
         known = isinstance(start, int)
         if known or start.size == 1:  # Python's integers take a tenth of the time of NumPy's
             at = start if known else start.item()
