@@ -41,8 +41,9 @@ _TOOLKITS = ("CUDA_", "HIP_", "HSA_", "ROCM_")  # name folders with gigabytes of
 _TOOLS = ("ptxas", "nvlink", "fatbinary", "ld.lld")  # that XLA and Mosaic GPU look for on the path
 
 _MOST_FILES = 20_000  # of a folder
-_WHOLE = 2**22  # bytes: a larger file, such as libtpu, counts by its ends; one has the linker's id of the build
+_WHOLE = 2**22  # bytes: a larger file counts by its ends; a named one only if the linker's id of the build is there
 _END = 2**20
+_BUILD_ID = b"\x03\0\0\0GNU\0"  # the head of its note
 
 
 def host_identity() -> dict[str, Any]:
@@ -71,7 +72,7 @@ def _named(variable: str, value: str) -> Iterator[tuple[str, str]]:
             except (OSError, ValueError):
                 continue
             if path.is_file():
-                yield text, _content(path)
+                yield text, _content(path, named=True)
             elif path.is_dir() and variable.startswith(_TOOLKITS):
                 tools = (path / "bin" / tool for tool in _TOOLS)
                 yield from ((str(tool), file_contents(tool)) for tool in tools if tool.is_file())
@@ -93,14 +94,17 @@ def _folder(home: str, deep: bool) -> str:
     return digest.hexdigest()
 
 
-def _content(path: Path) -> str:
+def _content(path: Path, *, named: bool = False) -> str:
     try:
         if (size := path.stat().st_size) <= _WHOLE:
             return file_contents(path)
         with path.open("rb") as file:
             first = file.read(_END)
             file.seek(-_END, os.SEEK_END)
-            return f"{size} {hashlib.sha256(first + file.read(_END)).hexdigest()}"
+            ends = first + file.read(_END)
+        if named and _BUILD_ID not in ends:
+            return file_contents(path)
+        return f"{size} {hashlib.sha256(ends).hexdigest()}"
     except OSError as error:
         return f"unreadable: {error}"
 

@@ -37,7 +37,7 @@ from kerneltest.declare.dims import (
 )
 from kerneltest.declare.domains import DType
 from kerneltest.declare.outcomes import Rejection, Unordered, Xfail
-from kerneltest.declare.pairing import ANY_DTYPE, Pairing, is_part_of
+from kerneltest.declare.pairing import ANY_DTYPE, GIVEN, Pairing, is_part_of
 from kerneltest.declare.problems import Problems, format_given, refuse
 
 # Checks of a pairing's arrays: their dtypes, domains and axes, and the rules of their kinds.
@@ -529,8 +529,9 @@ def _check_where(pairing: Pairing) -> Problems:
         return
     admitted = [row for row, _ in fitted]
     for path, leaf in pairing.leaves.items():
-        misfits = (problem for _, found in fitted if leaf.least for problem in _check_least(path, leaf, found))
-        yield from itertools.islice(misfits, 1)
+        optional = [name for name, parts in pairing.optionals.items() if path in parts]
+        given = [found for row, found in fitted if leaf.least and all(row[name] == GIVEN for name in optional)]
+        yield from itertools.islice((problem for found in given for problem in _check_least(path, leaf, found)), 1)
     meets = "give the dims lengths that meet it, as in kt.dim(values=...)"
     if not admitted:
         yield "where", f"it admits none of the lengths that were tried, from the shortest on; {meets}"

@@ -50,7 +50,7 @@ from kerneltest.records.evidence import BudgetPart, budget_parts, vacuous_bound_
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer, Record
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
-from kerneltest.trace.tracing import Traced, has_constants_of_inputs
+from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import computes_floats
 
 BIT_FOR_BIT = "bit for bit"
@@ -437,7 +437,6 @@ class _Judge:
                 loose,
                 sampled=claim.expected.sampled,
                 normwise=calls_linear_algebra(self.context.pairing.oracle),
-                constants=has_constants_of_inputs(claim.formula.traced),
                 coarse=lambda: claim.check.wanted(claim.outputs, claim.precision.losing(BITS_UNSTABLE)).alternatives,
             )
         if own is not None:

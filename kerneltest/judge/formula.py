@@ -243,7 +243,6 @@ def own_rounding(
     *,
     sampled: bool = True,
     normwise: bool = False,
-    constants: bool = False,
     coarse: Callable[[], Sequence[Sequence[Array]]] = tuple,
 ) -> OwnRounding | None:
     """Returns how far a kernel's own formula moves when each of its operations is rounded as a machine would.
@@ -255,7 +254,6 @@ def own_rounding(
       loose: such bounds for a machine that rounds even representable results: an oracle may be exact by chance.
       sampled: whether the oracle's bounds come from samples. Other bounds do not show that the oracle is more stable.
       normwise: whether the oracle calls linear algebra, whose algorithms are stable in the norm of a matrix's columns.
-      constants: whether the kernel's dtypes cannot hold its constants, so that what these move is no form's loss.
       coarse: returns the alternatives of each output for a machine that loses `BITS_UNSTABLE` bits.
 
     Returns:
@@ -277,9 +275,6 @@ def own_rounding(
         size = magnitude(output.expected)
         own.append(np.maximum(output.bound, moved + float_format(output.actual.dtype).ulp(size + moved) / 2))
         most = np.maximum(output.bound, most)
-        if constants:  # row 0 is exact but for them, since the formula is right
-            with np.errstate(invalid="ignore"):
-                most = np.maximum(most, magnitude(each[0] - output.wanted))
 
         unstable = _is_unstable(own[-1], most, size) & sampled
         if unstable.any() and (counted := sample(replace(arithmetic, counters=True))):

@@ -25,17 +25,19 @@ def _axes(call: Call) -> Iterator[str]:
     for axis in (axis for axis, programs in enumerate(call.grid) if programs == 1):
         for mapping in call.equation.params["grid_mapping"].block_mappings:
             index_map = open_jaxpr(mapping.index_map_jaxpr)
-            for index, block in zip(index_map.outvars, mapping.block_shape, strict=False):
+            lengths = mapping.array_aval.shape
+            for index, block, length in zip(index_map.outvars, mapping.block_shape, lengths, strict=False):
                 size = getattr(block, "block_size", 0)
-                if index is index_map.invars[axis] and size > 1:
-                    yield f"axis {axis} of the grid at {place} has one program in every case{_longer(str(size))}"
+                if index is index_map.invars[axis] and 1 < size != length:  # a whole axis has no longer lengths
+                    longer = f"lengths past its block would have more, as in dims=dict(n=kt.dim(block={size}))"
+                    yield f"axis {axis} of the grid at {place} has one program in every case; {longer}"
 
 
 def _loops(call: Call) -> Iterator[str]:
+    steps: dict[str, int] = {}  # of a line, which a kernel may reach by several calls
     for equation, _ in equations_in(call.equation):
-        if primitive_name(equation) == "scan" and equation.params["length"] == 1:
-            yield f"the loop at {line_of(equation.source_info)} has one step in every case{_longer('...')}"
-
-
-def _longer(block: str) -> str:
-    return f"; lengths past its block would have more, as in dims=dict(n=kt.dim(block={block}))"
+        if primitive_name(equation) == "scan":
+            place = line_of(equation.source_info)
+            steps[place] = max(equation.params["length"], steps.get(place, 0))
+    for place in (place for place, most in steps.items() if most == 1):
+        yield f"the loop at {place} has one step in every case; if lengths decide how many, plan longer ones"

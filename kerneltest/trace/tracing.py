@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised, Stated
-from kerneltest.core.dtypes import DType, ShapeDtype, is_promotable, parse_dtype
+from kerneltest.core.dtypes import ShapeDtype, is_promotable, parse_dtype
 from kerneltest.core.failures import Failure, exception_text, reraise_interrupt, underlying_hang
 from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
@@ -446,23 +446,9 @@ def _operations(traced: Traced) -> Iterator[str]:
     return (primitive.name for primitive in found if primitive.kind not in (Kind.CALL, Kind.CAST))
 
 
-def has_constants_of_inputs(traced: Traced) -> bool:
-    """Returns whether all constants of a kernel that have been rounded are of 16 bits, in the dtype of an input.
-
-    Then one is a number that the kernel's dtype cannot hold, such as the 0.1 in `x - 0.1`. One of another dtype may be
-    its author's mistake.
-    """
-    inputs = [leaf.dtype for leaf in traced.inputs if leaf.dtype.itemsize == 2]
-    dtypes = {_dtype_of(constant) for constant in iter_constants(traced.jaxpr) if _may_be_rounded(constant)}
-    return bool(dtypes) and dtypes <= set(inputs)
-
-
-def _dtype_of(constant: Any) -> DType | None:  # None for others than floats
-    return float_dtype(getattr(constant, "dtype", type(constant)))
-
-
 def _may_be_rounded(constant: Any) -> bool:  # from what its author wrote
-    if (dtype := _dtype_of(constant)) is None:
+    dtype = float_dtype(getattr(constant, "dtype", type(constant)))
+    if dtype is None:
         return False
     values = np.asarray(constant).astype(np.float64)
     values = values[np.isfinite(values)]

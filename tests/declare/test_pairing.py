@@ -228,6 +228,9 @@ ROOMY: dict[str, dict[str, Any]] = {
     "a relation": dict(y=kt.lengths("b", up_to="n", least=2), where=lambda b, n: n > b),
     "lengths that suffice": dict(y=kt.indices("b", into="n", least=1), dims=dict(n=kt.dim(values=(2, 8)))),
     "a number": dict(y=kt.lengths("b", up_to=8, least=8)),
+    "short lengths without the array": dict(
+        y=kt.optional(kt.lengths("b", up_to="n", least=3)), where=lambda n, y: n >= 3 if y else n >= 1
+    ),
 }
 
 
