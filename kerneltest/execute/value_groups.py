@@ -80,7 +80,8 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         apart = functools.partial(evaluate_apart, context)
         claim = plain_claim(context, outputs, precision, bitwise=bitwise, evaluate_apart=apart)
         outcome = judge_claims(context, passing, [claim], with_evidence=with_evidence, claimed=claimed)
-        expected = replace(_expected_values(claim), narrow=narrow, single=single_steps(traced))
+        single = single_steps(traced, _shortest_dim(pairing, item.depth))
+        expected = replace(_expected_values(claim), narrow=narrow, single=single)
         return replace(outcome, record=replace(outcome.record, expected=expected))
 
     def judge_on_fast_path() -> Outcome:
@@ -140,6 +141,13 @@ def _expected_values(claim: Claim) -> ExpectedValues:
         if is_float(output.dtype):  # smaller values may vanish
             coarse += int(((relative > _COARSE) & (size >= float_format(output.dtype).smallest_normal)).sum())
     return ExpectedValues(finite, least, greatest, visible, coarse) if finite else ExpectedValues(0)
+
+
+# The least of the greatest lengths of each dim.
+@functools.lru_cache(maxsize=256)
+def _shortest_dim(pairing: Pairing, depth: str) -> int:
+    planned = [dict(signature.dims) for signature in signatures(pairing, depth)]
+    return min((max(lengths[name] for lengths in planned) for name in pairing.dims), default=0)
 
 
 # A pass of a signature that reaches no Pallas call is marked as such.

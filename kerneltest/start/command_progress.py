@@ -52,7 +52,7 @@ class CommandProgress:
 
     @contextmanager
     def interrupt(self) -> Iterator[None]:
-        """Raises a `TimeLimitError` in the code inside once the time is over, or after it."""
+        """Raises a `TimeLimitError` in the code inside once the time is over; what ends all the same is kept."""
         error = TimeLimitError(f"the limit of {self.seconds:g} s has passed; give a larger --limit")
         if self.is_over:
             raise error
@@ -63,8 +63,7 @@ class CommandProgress:
         try:
             with limit_time(journal, left):
                 yield
-        except Exception:  # it may follow from the hang that was raised
-            if not self.is_over:
-                raise
-        if self.is_over:
-            raise error
+        except Exception as raised:  # it may follow from the hang that was raised
+            if self.is_over:
+                raise error from raised
+            raise

@@ -205,8 +205,22 @@ def _is_default(value: object, default: object) -> bool:
 _MOST = 8  # recorded calls
 
 
-def record_calls(kernel: KernelFunction, script: str) -> list[Example]:
-    """Runs a script or a pytest node and returns the first distinct calls; zeros stand in for calls that fail here."""
+class _EndAtLimit:
+    """A plugin that ends a session after the test in which a limit passed."""
+
+    def __init__(self, is_over: Callable[[], bool]) -> None:
+        self._is_over = is_over
+
+    def pytest_runtest_logfinish(self) -> None:
+        if self._is_over():
+            pytest.exit("the limit has passed", returncode=pytest.ExitCode.OK)
+
+
+def record_calls(kernel: KernelFunction, script: str, is_over: Callable[[], bool]) -> list[Example]:
+    """Runs a script or a pytest node and returns the first distinct calls; zeros stand in for calls that fail here.
+
+    A session of pytest ends once `is_over`.
+    """
     seen: list[Example] = []
     raised = ""
     with _replace(kernel, _recorder(kernel, seen)):
@@ -214,7 +228,7 @@ def record_calls(kernel: KernelFunction, script: str) -> list[Example]:
         if not Path(file).exists():
             raise StartError(f"--watch: {file} does not exist")
         if "::" in script or Path(file).name.startswith("test_") or Path(file).is_dir():
-            code = pytest.main(["-q", "-p", "no:cacheprovider", script])
+            code = pytest.main(["-q", "-p", "no:cacheprovider", script], [_EndAtLimit(is_over)])
             raised = "" if code == pytest.ExitCode.OK else f"pytest's exit code {int(code)}"
         else:
             raised = _run_script(Path(file))

@@ -11,24 +11,24 @@ from kerneltest.trace.walk import equations_in, primitive_name
 
 
 @functools.lru_cache(maxsize=16)  # the cases of a signature follow one another
-def single_steps(traced: Traced) -> tuple[str, ...]:
+def single_steps(traced: Traced, longest: int) -> tuple[str, ...]:
     """Returns in words each loop that runs once, and each axis by which index maps choose blocks of several elements.
 
-    Lengths past that block, which belongs to the words, would have more programs.
+    Lengths past that block, which belongs to the words, would have more programs. A block shorter than `longest`, which
+    every dim reaches in some case, is left out: it spans an axis that is no dim.
     """
     calls = (call for call in traced.calls if is_plain_call(call.equation))
-    return tuple(dict.fromkeys(words for call in calls for words in (*_axes(call), *_loops(call))))
+    return tuple(dict.fromkeys(words for call in calls for words in (*_axes(call, longest), *_loops(call))))
 
 
-def _axes(call: Call) -> Iterator[str]:
+def _axes(call: Call, longest: int) -> Iterator[str]:
     place = line_of(call.equation.source_info)
     for axis in (axis for axis, programs in enumerate(call.grid) if programs == 1):
         for mapping in call.equation.params["grid_mapping"].block_mappings:
             index_map = open_jaxpr(mapping.index_map_jaxpr)
-            lengths = mapping.array_aval.shape
-            for index, block, length in zip(index_map.outvars, mapping.block_shape, lengths, strict=False):
+            for index, block in zip(index_map.outvars, mapping.block_shape, strict=False):
                 size = getattr(block, "block_size", 0)
-                if index is index_map.invars[axis] and 1 < size != length:  # a whole axis has no longer lengths
+                if index is index_map.invars[axis] and size > 1 and size >= longest:
                     longer = f"lengths past its block would have more, as in dims=dict(n=kt.dim(block={size}))"
                     yield f"axis {axis} of the grid at {place} has one program in every case; {longer}"
 

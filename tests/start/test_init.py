@@ -145,7 +145,7 @@ def test_dims_are_found_with_few_traces(case: str) -> None:
 
 def test_when_the_time_is_over_the_file_has_what_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["init", f"{SAMPLE}:slow", "--shapes", "x=100", "-o", str(tmp_path)]
-    assert main([*command, "--limit", "0.1"]) == 2
+    assert main([*command, "--limit", "0.001"]) == 2
     assert "give a larger --limit" in capsys.readouterr().err
     assert main([*command, "--limit", "2"]) == 0
     assert "check n: these lengths were tried before the time was over" in capsys.readouterr().out
@@ -179,7 +179,7 @@ def test_two_calls_tell_axes_apart(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     calls = "".join(f"product(jnp.ones(({m}, {k})), jnp.ones(({k}, {n})))\n" for m, k, n in ((8, 8, 8), (4, 8, 2)))
     script.write_text(f"import jax.numpy as jnp\nfrom {SAMPLE} import product\n{calls}raise SystemExit(3)\n")
-    examples = record_calls(kernel, str(script))
+    examples = record_calls(kernel, str(script), lambda: False)
     assert [each.leaves["y"].shape for each in examples] == [(8, 8), (8, 2)]
     assert _shapes(execute_declaration(infer_declaration(kernel, examples))) == "m n, n k"
     assert import_kernel(f"{SAMPLE}:product").function is kernel.function  # it was put back
@@ -189,10 +189,10 @@ def test_a_test_is_watched_too(tmp_path: Path) -> None:
     kernel = import_kernel(f"{SAMPLE}:tailed")
     test = tmp_path / "test_it.py"
     test.write_text(f"import numpy as np\nfrom {SAMPLE} import tailed\ndef test_it():\n    tailed(np.ones(50, 'f4'))\n")
-    (example,) = record_calls(kernel, f"{test}::test_it")
+    (example,) = record_calls(kernel, f"{test}::test_it", lambda: False)
     assert example.leaves["x"].shape == (50,)
     with pytest.raises(StartError, match="never calls whole"):
-        record_calls(import_kernel(f"{SAMPLE}:whole"), f"{test}::test_it")
+        record_calls(import_kernel(f"{SAMPLE}:whole"), f"{test}::test_it", lambda: False)
 
 
 REFUSED = {
@@ -241,3 +241,14 @@ def test_the_text_of_a_call_must_call_the_kernel() -> None:
     with pytest.raises(StartError, match="raises NameError"):
         example_from_text(kernel, "f(nobody)")
     assert example_from_shapes(kernel, "x=8x1", "x=int8").leaves["x"].dtype.name == "int8"
+
+
+def test_a_session_that_is_watched_ends_with_the_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tests := tmp_path / "test_many.py").write_text(
+        "import pathlib, pytest, time\n@pytest.mark.parametrize('i', range(40))\ndef test_it(i):\n"
+        f"    with open('{tmp_path}/ran', 'a') as file:\n        file.write('x')\n    time.sleep(0.2)\n",
+        encoding="utf-8",
+    )
+    assert main(["init", f"{SAMPLE}:tailed", "--watch", str(tests), "-o", str(tmp_path), "--limit", "1"]) == 2
+    assert "give a larger --limit" in capsys.readouterr().err
+    assert (tmp_path / "ran").stat().st_size < 15

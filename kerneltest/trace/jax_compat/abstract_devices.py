@@ -72,11 +72,12 @@ def _asked_by_jax() -> bool:
 
 
 def _attribute(device: Device, name: str) -> Any:
+    known = _attributes(get_abstract_mesh().abstract_device)
+    if not _asked_by_jax() and name in known:
+        return known[name]
     try:
         return _jax_attributes["__getattr__"](device, name)
     except AttributeError:
-        _asked_by_jax()
-        known = _attributes(get_abstract_mesh().abstract_device)
         if name not in known:
             text = f"a device of platform {device.client.platform} has no attribute {name!r}"
             raise AttributeError(text, name=name, obj=device) from None
