@@ -32,15 +32,21 @@ class Limit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A limit in closed form: the largest absolute error of each element before rounding to the output's dtype."""
+    """A limit in closed form: the largest absolute error of each element, before it is rounded to the output's dtype.
 
-    fixed: Array  # the part that is the same on every backend: float64, in the output's shape and units
-    # |A||B| of a matrix product, which is multiplied by the roundoff of rounding both operands
+    Attributes:
+      fixed: the part that is the same on every backend: float64, in the output's shape and units.
+      products: |A||B| of a matrix product, which is multiplied by the roundoff of rounding both operands.
+      operands: the sum of |a| and |b| over the products, which is multiplied by the underflow of that rounding.
+      roundings: the number of roundings in the accumulation format, each of which may underflow.
+      accumulate: the accumulation format.
+    """
+
+    fixed: Array
     products: Array | None = None
-    # the sum of |a| and |b| over the products, which is multiplied by the underflow of that rounding
     operands: Array | None = None
-    roundings: float = 0.0  # the number of roundings in the accumulation format, each of which may underflow
-    accumulate: FloatFormat = FLOAT32  # the accumulation format
+    roundings: float = 0.0
+    accumulate: FloatFormat = FLOAT32
 
     def at(self, precision: Precision) -> Array:
         """Returns the bound on a backend: float64, in the output's shape."""
