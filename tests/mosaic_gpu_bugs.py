@@ -138,6 +138,55 @@ def blackwell(bug: str = "") -> Kernel:
     )
 
 
+def specialised(bug: str = "") -> Kernel:
+    """A product by tcgen05, for which one warp copies and one starts the products."""
+    tile = 128
+
+    def body(a: Any, b: Any, o: Any, o_smem: Any, a_smem: Any, b_smem: Any, acc: Any, **barriers: Any) -> None:
+        loaded, consumed, done = (barriers[name] for name in ("loaded", "consumed", "done"))
+        steps = a.shape[1] // STEP
+
+        def copy(k: Any, _: Any) -> None:
+            slot, part = lax.rem(k, 2), pl.ds(k * STEP, STEP)
+            if bug != "slot not waited for":
+                pl.when(k >= 2)(lambda: plgpu.barrier_wait(consumed.at[slot]))
+            rows, columns = (pl.ds(lax.axis_index(axis) * tile, tile) for axis in "mn")
+            plgpu.copy_gmem_to_smem(a.at[rows, part], a_smem.at[slot], loaded.at[slot])
+            plgpu.copy_gmem_to_smem(b.at[part, columns], b_smem.at[slot], loaded.at[slot])
+
+        def multiply(k: Any, _: Any) -> None:
+            slot = lax.rem(k, 2)
+            plgpu.barrier_wait(loaded.at[slot])
+            plgpu.tcgen05_mma(acc, a_smem.at[slot], b_smem.at[slot], consumed.at[slot], accumulate=k > 0)
+
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            @pl.when(warp == 0)
+            def _() -> None:
+                lax.fori_loop(0, steps, copy, None)
+
+            @pl.when(warp == 1)
+            def _() -> None:
+                lax.fori_loop(0, steps, multiply, None)
+                plgpu.tcgen05_commit_arrive(done)
+
+        plgpu.barrier_wait(done)
+        _store(bug, plgpu.async_load_tmem(acc).astype(o.dtype), o_smem, _tile(o, tile))
+
+    slots = (("a_smem", (2, tile, STEP)), ("b_smem", (2, STEP, tile)))
+    return lambda a, b: _call(
+        body,
+        tile,
+        a,
+        b,
+        **{name: plgpu.SMEM(shape, a.dtype, transforms=SWIZZLED) for name, shape in slots},
+        acc=plgpu.TMEM((tile, tile), jnp.float32),
+        loaded=plgpu.Barrier(num_arrivals=2, num_barriers=2),
+        consumed=plgpu.Barrier(num_barriers=2, orders_tensor_core=True),
+        done=plgpu.Barrier(orders_tensor_core=True),
+    )
+
+
 BUGS = MappingProxyType(
     {
         (hopper, "wgmma not waited for"): ("race", "plgpu.wgmma("),
@@ -160,5 +209,6 @@ BUGS = MappingProxyType(
         (blackwell, "wrong phase"): ("hang", "plgpu.barrier_wait("),
         (blackwell, "no commit_smem"): ("race", "plgpu.copy_smem_to_gmem("),
         (blackwell, "no last wait"): ("race", "plgpu.copy_smem_to_gmem("),
+        (specialised, "slot not waited for"): ("runtime_error", "plgpu.copy_gmem_to_smem("),
     }
 )

@@ -27,7 +27,7 @@ needs_dialect = pytest.mark.skipif(
     jax.__version_info__ < (0, 11), reason="JAX lowers Mosaic GPU kernels without the dialect that is simulated"
 )
 LINES = Path(mosaic_gpu_bugs.__file__).read_text(encoding="utf-8").splitlines()
-TARGETS = {mosaic_gpu_bugs.blackwell: "sm_100"}
+TARGETS = dict.fromkeys((mosaic_gpu_bugs.blackwell, mosaic_gpu_bugs.specialised), "sm_100")
 OTHERWISE = {"never_stores_the_invariant_output": "unwritten"}  # the interpreter only sees its values
 
 
@@ -38,14 +38,14 @@ def _pairing(kernel: Any, m: int, n: int, k: int) -> kt.Pairing:
 
 
 def _product(make: Any, bug: str = "") -> Result:
-    tile = 128 if make is mosaic_gpu_bugs.blackwell else 64
+    tile = 128 if make in TARGETS else 64
     pairing = _pairing(make(bug), 2 * tile, tile, 192)
     first = next(value_cases(pairing, pairing_id(pairing), "float16", "structural", 0, "quick"))
     return kt.check(pairing, backends=[f"simulate:{TARGETS.get(make, 'sm_90')}"], depth="quick", case=first.id)
 
 
 @needs_dialect
-@pytest.mark.parametrize("make", [mosaic_gpu_bugs.hopper, mosaic_gpu_bugs.by_hand, mosaic_gpu_bugs.blackwell])
+@pytest.mark.parametrize("make", dict.fromkeys(make for make, _ in mosaic_gpu_bugs.BUGS))
 def test_a_right_product_is_not_accused(make: Any) -> None:
     result = _product(make)
     assert result.ok, result.findings

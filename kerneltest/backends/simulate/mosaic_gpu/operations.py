@@ -461,6 +461,7 @@ def _commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool 
         raise unsupported_failure("a commit for two blocks", op.place)
     if predicate:
         agent = thread.block.cluster.operation(thread, "tcgen05_commit_arrive", op.place)
+        agent.event |= thread.release()
         for flight in thread.tensor:
             agent.event |= flight.agent.event
         barrier = thread.block.barriers[address]
