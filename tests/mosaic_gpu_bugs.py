@@ -1,14 +1,17 @@
-"""Matrix products of Mosaic GPU, right and broken in one place each, as users report it.
+"""Kernels of Mosaic GPU, right and broken in one place each, as users report it.
 
-`BUGS` has, for each bug, the maker of its kernel, the verdict, and a part of a line that the finding names.
+`BUGS` has, for each bug of a matrix product, the maker of its kernel, the verdict, and a part of a line that the
+finding names. `SMALL` has kernels of one array.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
@@ -210,5 +213,89 @@ BUGS = MappingProxyType(
         (blackwell, "no commit_smem"): ("race", "plgpu.copy_smem_to_gmem("),
         (blackwell, "no last wait"): ("race", "plgpu.copy_smem_to_gmem("),
         (specialised, "slot not waited for"): ("runtime_error", "plgpu.copy_gmem_to_smem("),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A kernel of one array, its oracle, and the verdict; "" for a right one."""
+
+    kernel: Callable[[jax.Array], jax.Array]
+    oracle: Callable[[np.ndarray], np.ndarray]
+    verdict: str = ""
+    dtype: str = "float32"
+    shape: tuple[int, int] = (64, 128)
+    target: str = "sm_90"
+
+
+def _loaded(then: Callable[..., None], result: Any = None, **options: Any) -> Callable[[jax.Array], jax.Array]:
+    """A kernel that gives a function the references to its array, to its result, and to a copy in shared memory."""
+
+    def kernel(x: jax.Array) -> jax.Array:
+        out = result or jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+        def body(x_ref: Any, o: Any, smem: Any, o_smem: Any, loaded: Any) -> None:
+            plgpu.copy_gmem_to_smem(x_ref, smem, loaded)
+            plgpu.barrier_wait(loaded)
+            then(x_ref, o, smem, o_smem, loaded)
+
+        scratch = {
+            "smem": plgpu.SMEM(x.shape, x.dtype),
+            "o_smem": plgpu.SMEM(out.shape, out.dtype),
+            "loaded": plgpu.Barrier(),
+        }
+        return plgpu.kernel(body, out_type=out, scratch_types=scratch, **options)(x)
+
+    return kernel
+
+
+def _mapped(function: Callable[[Any], Any], result: Any = None) -> Callable[[jax.Array], jax.Array]:
+    def then(_x: Any, o: Any, smem: Any, o_smem: Any, _loaded: Any) -> None:
+        value = plgpu.load(smem, layout=plgpu.Layout.WGMMA)
+        _store("", function(value).astype(o.dtype), o_smem, o)
+
+    return _loaded(then, result)
+
+
+def _sum_in_pipeline(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o: Any, o_smem: Any) -> None:
+        zeros = plgpu.layout_cast(jnp.zeros((64, 128), jnp.float32), plgpu.Layout.WGMMA)
+        total = plgpu.emit_pipeline(
+            lambda _, x_smem, carry: carry + x_smem[...],
+            in_specs=[plgpu.BlockSpec((64, 128), lambda k: (0, k))],
+            grid=(x.shape[1] // 128,),
+            max_concurrent_steps=2,
+            init_carry=zeros,
+        )(x_ref)
+        _store("", total, o_smem, o)
+
+    out = jax.ShapeDtypeStruct((64, 128), x.dtype)
+    return plgpu.kernel(body, out_type=out, scratch_types={"o_smem": plgpu.SMEM(out.shape, out.dtype)})(x)
+
+
+def _reuse(keep: int, *predicates: bool) -> Callable[[jax.Array], jax.Array]:
+    """Copies out of shared memory under predicates, waits for all but some copies, and copies into it again."""
+
+    def then(x: Any, o: Any, smem: Any, _o_smem: Any, loaded: Any) -> None:
+        for predicate in predicates:
+            plgpu.copy_smem_to_gmem(smem, o, predicate=(lax.axis_index("g") == 0) == predicate)
+        plgpu.wait_smem_to_gmem(keep)
+        plgpu.copy_gmem_to_smem(x, smem, loaded)
+        plgpu.barrier_wait(loaded)
+        plgpu.wait_smem_to_gmem(0)
+
+    return _loaded(then, grid=(1,), grid_names=("g",))
+
+
+def _same(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+_COLUMN = jax.ShapeDtypeStruct((64,), jnp.uint32)
+
+SMALL = MappingProxyType(
+    {
+        "a pipeline that only reads": Small(_sum_in_pipeline, lambda x: x.reshape(64, -1, 128).sum(1), shape=(64, 512)),
     }
 )

@@ -95,7 +95,7 @@ class Accessed:
       scope: the cluster that made it; those of other clusters are in no order.
       event: the bit by which those that are ordered after it know it.
       visit: who accessed, and where.
-      unfenced: whether it is an ordinary access that is in no order with those of the copy engine and tensor core.
+      unfenced: whether it is an ordinary store, which those of the copy engine and tensor core are not ordered after.
     """
 
     scope: object
@@ -136,7 +136,7 @@ class Faults:
         self.found.setdefault((verdict, detail.buffer, detail.place), Fault(verdict, detail))
 
 
-_UNFENCED = "the copy engine and the tensor core do not wait for ordinary accesses: call plgpu.commit_smem() in between"
+_UNFENCED = "the copy engine and the tensor core do not wait for ordinary stores: call plgpu.commit_smem() in between"
 
 
 _BYTE = np.dtype(np.uint8)
@@ -149,7 +149,7 @@ class Memory:
     Attributes:
       data: its bytes.
       tracked: whether accesses are recorded, which those of an array that is only read need not be.
-      fenced: whether a fence orders ordinary accesses before asynchronous ones.
+      fenced: whether a fence orders ordinary stores before asynchronous accesses.
       shape, dtype: of an array, to name its elements.
     """
 
@@ -199,7 +199,8 @@ class Memory:
             first = int(np.argmin(written))
             element = self._element(first + spots.start if isinstance(spots, slice) else int(spots[first]))
             self.faults.reads[UndefinedSource(UndefinedCause.UNWRITTEN, place, self.name + element)] = None
-        self.log.append(Accessed(agent.scope, agent.event, visit, self.fenced and not agent.asynchronous))
+        unfenced = self.fenced and writes and not agent.asynchronous
+        self.log.append(Accessed(agent.scope, agent.event, visit, unfenced))
         if self.log[-1].unfenced:
             self._unfenced.append(self.log[-1])
         if writes:
