@@ -150,10 +150,14 @@ def _reduction(op: Operation) -> Function:
         raise unsupported_failure(f"a reduction by {op.attributes['kind']}", op.place)
     ufunc, dtype = _REDUCTIONS[found[1]], op.types[0].dtype
     wide = dtype if dtype.kind in "ib" else np.result_type(dtype, np.float32)
+    if found[1].endswith("ui") and dtype.kind == "i":
+        wide = np.dtype(f"u{dtype}")
 
-    def compute(x: Array, start: Array | None = None) -> Any:
+    def compute(x: Array, start: Any = None) -> Any:
         result = ufunc.reduce(x.astype(wide), axis=op.attributes.get("reduction_dims"))
-        return _plain(np.asarray(result if start is None else ufunc(result, start.astype(wide))).astype(dtype), op)
+        if start is not None:
+            result = ufunc(result, np.asarray(start, dtype).astype(wide))
+        return _plain(np.asarray(result).astype(dtype), op)
 
     return compute
 
