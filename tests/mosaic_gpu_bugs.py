@@ -297,5 +297,10 @@ _COLUMN = jax.ShapeDtypeStruct((64,), jnp.uint32)
 SMALL = MappingProxyType(
     {
         "a pipeline that only reads": Small(_sum_in_pipeline, lambda x: x.reshape(64, -1, 128).sum(1), shape=(64, 512)),
+        "memory reused after the group of a copy that is not made": Small(_reuse(1, True, False), _same),
+        "memory reused before its copy's group is over": Small(_reuse(1, True), _same, "race"),
+        "a maximum of unsigned integers": Small(
+            _mapped(lambda x: jnp.max(x, axis=1), _COLUMN), lambda x: x.max(1), dtype="uint32", shape=(64, 64)
+        ),
     }
 )

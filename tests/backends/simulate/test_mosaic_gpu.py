@@ -1,6 +1,7 @@
 """Mosaic GPU kernels are executed without a GPU: right ones agree with NumPy, and broken ones are named with a line."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import kerneltest as kt
 from kernels.pipeline_copy import pipeline_swizzled_copy
 from kerneltest.api import Result, pairing_id
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.simulate.mosaic_gpu.memory import tiled_layout
+from kerneltest.backends.simulate.mosaic_gpu.machine import Flight
+from kerneltest.backends.simulate.mosaic_gpu.memory import Agent, tiled_layout
 from kerneltest.core import targets
 from kerneltest.core.failures import Failure
 from kerneltest.localize.case_replay import MutableKernel
@@ -105,6 +107,16 @@ def test_no_repair_is_searched_for() -> None:
     pairing = _pairing(mosaic_gpu_bugs.hopper(), 64, 64, 64)
     with pytest.raises(Failure, match="does not support changed Mosaic GPU kernels"):
         MutableKernel(trace(pairing, signatures(pairing, "quick")[0]), targets.TARGETS["sm_90"], {})
+
+
+def test_a_long_chain_of_products_completes_in_order() -> None:
+    completed: list[int] = []
+    chain: list[Flight] = []
+    for number in range(3000):
+        apply = partial(completed.append, number)
+        chain.append(Flight(Agent(None, 1, 1, "", ()), apply, "", before=tuple(chain[-1:])))
+    chain[-1].complete()
+    assert completed == list(range(3000))
 
 
 @pytest.mark.parametrize("swizzle", [128, 64, 32, 16])

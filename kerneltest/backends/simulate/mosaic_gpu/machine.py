@@ -95,11 +95,18 @@ class Flight:
 
     def complete(self) -> None:
         """Has the effect, after that of the work that it comes after, and signals its end."""
-        if self.done:
-            return
-        self.done = True
-        for flight in self.before:
-            flight.complete()
+        under_way = [self]
+        while under_way:
+            flight = under_way[-1]
+            if earlier := [other for other in flight.before if not other.done]:
+                under_way += earlier
+                continue
+            under_way.pop()
+            if not flight.done:
+                flight._end()
+
+    def _end(self) -> None:
+        self.done, self.before = True, ()
         self.apply()
         if self.barrier is not None and self.bytes:
             self.barrier.receive(self.agent.event, self.bytes)
@@ -167,7 +174,7 @@ class Thread(Agent):
       number: the first of its hardware threads.
       products, stores: its groups of wgmma and of stores by TMA; the last one is not committed yet.
       writes: the events of its stores whose reads it has waited for.
-      tensor: its tcgen05 products.
+      tensor, tensor_events: its last tcgen05 product, and the events of all.
       tensor_reads: the events of its reads of tensor memory under way.
       pending: the wgmma under way, by the ids of their results.
     """
@@ -178,7 +185,8 @@ class Thread(Agent):
     products: list[list[Flight]] = field(default_factory=lambda: [[]])
     stores: list[list[Flight]] = field(default_factory=lambda: [[]])
     writes: int = 0
-    tensor: list[Flight] = field(default_factory=list)
+    tensor: tuple[Flight, ...] = ()
+    tensor_events: int = 0
     tensor_reads: int = 0
     pending: dict[int, Flight] = field(default_factory=dict)
 
@@ -240,6 +248,7 @@ class Thread(Agent):
             self.known |= warp.known
             self.tensor_reads |= warp.tensor_reads
             self.tensor += warp.tensor
+            self.tensor_events |= warp.tensor_events
             self.stores[-1:-1] = warp.stores
 
     def end(self) -> None:

@@ -356,8 +356,13 @@ def _store_tile(thread: Thread, op: Operation, *operands: Any) -> None:
     (ref,), (target,), indices, predicate, peer, *_ = [*_segments(op, operands), ()]
     if peer or op.attributes.get("reduction_op") is not None or op.attributes.get("is_global_broadcast"):
         raise unsupported_failure("a copy that adds, or goes to another device", op.place)
-    if predicate and not predicate[0]:
-        return
+    if not predicate or predicate[0]:
+        _start_store(thread, op, ref, target, indices)
+    if op.attributes.get("commit_group", True):
+        thread.stores.append([])
+
+
+def _start_store(thread: Thread, op: Operation, ref: Ref, target: Ref, indices: Sequence[int]) -> None:
     windows = list(zip(indices, op.attributes["slice_lengths"], strict=True))
     inside = _inside(target, windows)
     agent = thread.block.cluster.operation(thread, "a copy", op.place)
@@ -373,8 +378,6 @@ def _store_tile(thread: Thread, op: Operation, *operands: Any) -> None:
 
     thread.stores[-1].append(Flight(agent, apply, op.place, writes=writer.event))
     thread.start(thread.stores[-1][-1])
-    if op.attributes.get("commit_group", True):
-        thread.stores.append([])
 
 
 def _finish(thread: Thread, groups: list[list[Flight]], keep: int) -> None:
@@ -441,8 +444,7 @@ def _tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
     if op.attributes.get("collective") or any(map(len, others)):
         raise unsupported_failure("a product of two blocks, with scales or with sparse operands", op.place)
     agent = thread.block.cluster.operation(thread, "tcgen05_mma", op.place)
-    for flight in thread.tensor:  # the products of a thread follow each other
-        agent.known |= flight.agent.event
+    agent.known |= thread.tensor_events  # the products of a thread follow each other
     _check_reads(agent, op, a, b, out if accumulates else None)
     out.memory.check(agent, Access.STORE, op.place, out.layout)
 
@@ -452,8 +454,9 @@ def _tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
             result = result + out.memory.load(out.layout).astype(result.dtype)
         out.memory.store(out.layout, result.astype(out.layout.dtype))
 
-    thread.tensor.append(Flight(agent, apply, op.place, before=tuple(thread.tensor[-1:])))
-    thread.start(thread.tensor[-1])
+    thread.tensor = (Flight(agent, apply, op.place, before=thread.tensor),)
+    thread.tensor_events |= agent.event
+    thread.start(*thread.tensor)
 
 
 def _commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool = True) -> None:
@@ -461,11 +464,9 @@ def _commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool 
         raise unsupported_failure("a commit for two blocks", op.place)
     if predicate:
         agent = thread.block.cluster.operation(thread, "tcgen05_commit_arrive", op.place)
-        agent.event |= thread.release()
-        for flight in thread.tensor:
-            agent.event |= flight.agent.event
+        agent.event |= thread.release() | thread.tensor_events
         barrier = thread.block.barriers[address]
-        thread.start(Flight(agent, lambda: None, op.place, barrier, before=tuple(thread.tensor[-1:])))
+        thread.start(Flight(agent, lambda: None, op.place, barrier, before=thread.tensor))
 
 
 def _load_tensor(thread: Thread, op: Operation, ref: Ref) -> Array:
