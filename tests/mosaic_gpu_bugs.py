@@ -288,6 +288,12 @@ def _reuse(keep: int, *predicates: bool) -> Callable[[jax.Array], jax.Array]:
     return _loaded(then, grid=(1,), grid_names=("g",))
 
 
+def _modifies(x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> None:
+    plgpu.copy_smem_to_gmem(smem, o)
+    plgpu.copy_smem_to_gmem(smem, x)
+    plgpu.wait_smem_to_gmem(0)
+
+
 def _same(x: np.ndarray) -> np.ndarray:
     return x
 
@@ -299,6 +305,7 @@ SMALL = MappingProxyType(
         "a pipeline that only reads": Small(_sum_in_pipeline, lambda x: x.reshape(64, -1, 128).sum(1), shape=(64, 512)),
         "memory reused after the group of a copy that is not made": Small(_reuse(1, True, False), _same),
         "memory reused before its copy's group is over": Small(_reuse(1, True), _same, "race"),
+        "an input written to": Small(_loaded(_modifies), _same, "input_modified"),
         "a maximum of unsigned integers": Small(
             _mapped(lambda x: jnp.max(x, axis=1), _COLUMN), lambda x: x.max(1), dtype="uint32", shape=(64, 64)
         ),

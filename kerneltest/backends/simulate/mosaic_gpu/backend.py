@@ -65,7 +65,7 @@ class _Argument:
     dtype: np.dtype
 
     def memory(self, values: Array, faults: Faults, *, output: bool) -> Memory:
-        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        data = np.array(values, order="C").reshape(-1).view(np.uint8)
         return Memory(self.name, data, faults, output, not output, shape=self.shape, dtype=self.dtype)
 
 

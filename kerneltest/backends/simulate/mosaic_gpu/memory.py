@@ -148,7 +148,7 @@ class Memory:
 
     Attributes:
       data: its bytes.
-      tracked: whether accesses are recorded, which those of an array that is only read need not be.
+      tracked: whether accesses are recorded, which those of an input need not be, since it is only read.
       fenced: whether a fence orders ordinary stores before asynchronous accesses.
       shape, dtype: of an array, to name its elements.
     """
@@ -187,10 +187,13 @@ class Memory:
 
     def check(self, agent: Agent, access: Access, place: str, layout: Layout) -> None:
         """Checks a read or write against earlier ones, and records it."""
-        if not self.tracked:
-            return
         spots, writes = layout.spots, access is not Access.LOAD
         visit = Visit(access, agent.program, place, agent.who)
+        if not self.tracked:
+            if writes:
+                words = f"{self.name}, which may only be read, is {visit.text()}"
+                self.faults.add(Verdict.INPUT_MODIFIED, MemoryFault("", visit, self.name, words=words))
+            return
         self._compare(agent, visit, self.writers[spots], spots)
         if writes:
             for readers in self.readers.values():
