@@ -87,18 +87,37 @@ def test_pipelines_are_judged_as_jaxs_interpreter_does(name: str) -> None:
     assert [finding.verdict for finding in broken.findings] == OTHERWISE.get(name, [verdict]), broken.findings
 
 
+def _print_layout(x: Any) -> Any:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+        plgpu.print_layout("x", x_ref[...])
+
+    return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+def _copy(x: Any) -> Any:
+    def body(x_ref: Any, o_ref: Any, smem: Any, loaded: Any) -> None:
+        plgpu.copy_gmem_to_smem(x_ref, smem, loaded)
+        plgpu.barrier_wait(loaded)
+        plgpu.copy_smem_to_gmem(smem, o_ref)
+        plgpu.wait_smem_to_gmem(0)
+
+    scratch = {"smem": plgpu.SMEM(x.shape, x.dtype), "loaded": plgpu.Barrier()}
+    return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), scratch_types=scratch)(x)
+
+
 @needs_dialect
-def test_what_is_not_supported_is_named_with_its_line() -> None:
-    def kernel(x: Any) -> Any:
-        def body(x_ref: Any, o_ref: Any) -> None:
-            o_ref[...] = x_ref[...]
-            plgpu.print_layout("x", x_ref[...])
-
-        return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
-
-    pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(128,))})(lambda x: x)
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "words"),
+    [
+        (_print_layout, "float32", rf"operation mosaic_gpu\.\w+.*{Path(__file__).name}:\d+"),
+        (_copy, "int4", "elements of type i4"),
+    ],
+)
+def test_what_is_not_supported_is_named(kernel: Any, dtype: str, words: str) -> None:
+    pairing = kt.oracle_for(kernel, x=kt.array("n", dtype), dims={"n": kt.dim(values=(128,))})(lambda x: x)
     (stage,) = resolve(["simulate:sm_90"])
-    with pytest.raises(Failure, match=rf"operation mosaic_gpu\.\w+.*{Path(__file__).name}:\d+") as caught:
+    with pytest.raises(Failure, match=words) as caught:
         stage.prepare(trace(pairing, signatures(pairing, "quick")[0]))
     assert caught.value.verdict == "unavailable"
 
