@@ -219,11 +219,12 @@ BUGS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A kernel of one array, its oracle, and the verdict; "" for a right one."""
+    """A kernel of one array, its oracle, and the verdict with some of the finding's words; "" for a right one."""
 
     kernel: Callable[[jax.Array], jax.Array]
     oracle: Callable[[np.ndarray], np.ndarray]
     verdict: str = ""
+    words: str = ""
     dtype: str = "float32"
     shape: tuple[int, int] = (64, 128)
     target: str = "sm_90"
@@ -294,6 +295,11 @@ def _modifies(x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> None:
     plgpu.wait_smem_to_gmem(0)
 
 
+def _past_the_end(_x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> None:
+    rows = pl.ds(lax.axis_index("g") * 40, 40)
+    o[rows] = plgpu.load(smem.at[:40], layout=plgpu.Layout.WG_STRIDED((40, 128), 2))
+
+
 def _same(x: np.ndarray) -> np.ndarray:
     return x
 
@@ -305,6 +311,12 @@ SMALL = MappingProxyType(
         "a pipeline that only reads": Small(_sum_in_pipeline, lambda x: x.reshape(64, -1, 128).sum(1), shape=(64, 512)),
         "memory reused after the group of a copy that is not made": Small(_reuse(1, True, False), _same),
         "memory reused before its copy's group is over": Small(_reuse(1, True), _same, "race"),
+        "rows past the end, stored to": Small(
+            _loaded(_past_the_end, grid=(2,), grid_names=("g",)),
+            _same,
+            "out_of_bounds",
+            "store at output 0 [40:80, 0:128] of [64, 128]",
+        ),
         "an input written to": Small(_loaded(_modifies), _same, "input_modified"),
         "a maximum of unsigned integers": Small(
             _mapped(lambda x: jnp.max(x, axis=1), _COLUMN), lambda x: x.max(1), dtype="uint32", shape=(64, 64)

@@ -76,6 +76,9 @@ def test_small_kernels_are_judged(name: str) -> None:
     result = kt.check(pairing, backends=[f"simulate:{small.target}"], depth="quick", case=first.id)
     assert [finding.verdict for finding in result.findings] == [small.verdict] * bool(small.verdict), result.findings
     assert result.ok or small.verdict, result
+    for finding in result.findings:
+        assert small.words in finding.message
+        assert "\n" not in finding.message  # no further faults
 
 
 @needs_dialect

@@ -7,7 +7,7 @@ bits of an integer. Barriers pass it on. Two accesses to a byte conflict if the 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -251,10 +251,24 @@ class Memory:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ref:
-    """A reference: some elements of a memory."""
+    """A reference: some elements of a memory.
+
+    Attributes:
+      outside: the elements that were asked for, as text, if they are not all inside: those of `layout` are others.
+    """
 
     memory: Memory
     layout: Layout
+    outside: str = ""
 
-    def at(self, layout: Layout) -> "Ref":
-        return replace(self, layout=layout)
+    def at(self, layout: Layout, outside: str = "") -> "Ref":
+        return Ref(self.memory, layout, self.outside or outside)
+
+    def check(self, agent: Agent, access: Access, place: str) -> None:
+        """Checks a read or write of the elements, and records it if they are those that were asked for."""
+        if self.outside:
+            visit = Visit(access, agent.program, place, agent.who)
+            detail = MemoryFault("", visit, self.memory.name, self.outside)
+            self.memory.faults.add(Verdict.OUT_OF_BOUNDS, detail)
+        else:
+            self.memory.check(agent, access, place, self.layout)

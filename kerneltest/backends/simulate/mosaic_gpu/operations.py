@@ -34,7 +34,7 @@ from kerneltest.backends.simulate.mosaic_gpu.machine import (
 )
 from kerneltest.backends.simulate.mosaic_gpu.memory import Agent, Layout, Ref, plain_layout, tiled_layout
 from kerneltest.backends.simulate.mosaic_gpu.program import transforms_of
-from kerneltest.core.details import Access, MemoryFault, Race, Visit
+from kerneltest.core.details import Access, Race, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
 
@@ -180,9 +180,10 @@ def _subview(thread: Thread, op: Operation, ref: Ref, *dynamic: int) -> Ref:
         raise unsupported_failure("a reference with strides or of unknown size", op.place)
     rest = iter(dynamic)
     starts = [next(rest) if start == _DYNAMIC else start for start in op.attributes["static_offsets"]]
+    outside = ""
     if any(not 0 <= start <= n - size for start, size, n in zip(starts, sizes, whole, strict=True)):
         element = ", ".join(f"{start}:{start + size}" for start, size in zip(starts, sizes, strict=True))
-        _outside(thread, ref, Access.LOAD, f"[{element}] of {list(whole)}", op.place)
+        outside = f"[{element}] of {list(whole)}"
         starts = [max(0, min(start, n - size)) for start, size, n in zip(starts, sizes, whole, strict=True)]
     key: list[int | slice] = []
     surplus = len(sizes) - len(shape)
@@ -190,12 +191,7 @@ def _subview(thread: Thread, op: Operation, ref: Ref, *dynamic: int) -> Ref:
         dropped = surplus and size == 1
         surplus -= bool(dropped)
         key.append(start if dropped else slice(start, start + size))
-    return ref.at(ref.layout.view(tuple(key)))
-
-
-def _outside(thread: Thread, ref: Ref, access: Access, element: str, place: str) -> None:
-    visit = Visit(access, thread.program, place, thread.who)
-    thread.block.cluster.faults.add(Verdict.OUT_OF_BOUNDS, MemoryFault("", visit, ref.memory.name, element))
+    return ref.at(ref.layout.view(tuple(key)), outside)
 
 
 def _reshape(thread: Thread, op: Operation, ref: Ref, *_: Any) -> Ref:
@@ -207,17 +203,18 @@ def _transpose(thread: Thread, op: Operation, ref: Ref) -> Ref:
     return ref.at(Layout(ref.layout.addresses.transpose(order), ref.layout.dtype))
 
 
-def _element(thread: Thread, op: Operation, ref: Ref, indices: Sequence[int], access: Access) -> Ref:
+def _element(ref: Ref, indices: Sequence[int]) -> Ref:
+    outside = ""
     if any(not 0 <= i < n for i, n in zip(indices, ref.layout.shape, strict=True)):
-        _outside(thread, ref, access, f"{list(indices)} of {list(ref.layout.shape)}", op.place)
+        outside = f"{list(indices)} of {list(ref.layout.shape)}"
         indices = [0] * len(indices)
-    return ref.at(ref.layout.view(tuple(slice(i, i + 1) for i in indices)))
+    return ref.at(ref.layout.view(tuple(slice(i, i + 1) for i in indices)), outside)
 
 
 def _load_scalar(thread: Thread, op: Operation, memory: Any, *indices: int) -> Any:
     if isinstance(memory, np.ndarray):  # in registers
         return memory[indices]
-    value = _load(thread, op, _element(thread, op, memory, indices, Access.LOAD)).reshape(())
+    value = _load(thread, op, _element(memory, indices)).reshape(())
     return value.item() if op.types[0].dtype.kind in "ib" else value
 
 
@@ -225,11 +222,11 @@ def _store_scalar(thread: Thread, op: Operation, value: Any, memory: Any, *indic
     if isinstance(memory, np.ndarray):
         memory[indices] = value
     else:
-        _store(thread, op, np.asarray(value), _element(thread, op, memory, indices, Access.STORE))
+        _store(thread, op, np.asarray(value), _element(memory, indices))
 
 
 def _load(thread: Thread, op: Operation, ref: Ref) -> Array:
-    ref.memory.check(thread, Access.LOAD, op.place, ref.layout)
+    ref.check(thread, Access.LOAD, op.place)
     return ref.memory.load(ref.layout)
 
 
@@ -237,7 +234,7 @@ def _store(thread: Thread, op: Operation, values: Array, ref: Ref, *more: Any) -
     if more or op.attributes.get("reduction_op") is not None or op.attributes.get("multimem"):
         raise unsupported_failure("a store that combines values", op.place)
     _use(thread, values, op.place)
-    ref.memory.check(thread, Access.STORE, op.place, ref.layout)
+    ref.check(thread, Access.STORE, op.place)
     ref.memory.store(ref.layout, values.astype(ref.layout.dtype))
 
 
@@ -321,12 +318,13 @@ def _load_tile(thread: Thread, op: Operation, *operands: Any) -> None:
     layout, inside = target.layout, _inside(ref, windows)
     full = inside is not None and inside[0].shape == layout.shape
     if op.attributes.get("oob_fill_mode") == _IN_BOUNDS and not full:
-        _outside(thread, ref, Access.COPY, f"{windows} of {list(ref.layout.shape)}", op.place)
+        ref = ref.at(ref.layout, f"{windows} of {list(ref.layout.shape)}")
+        ref.check(thread, Access.LOAD, op.place)
     for block in blocks:
         agent = own.cluster.operation(thread, "a copy", op.place)
         if inside is not None:
-            ref.memory.check(agent, Access.LOAD, op.place, inside[0])
-        block.shared.check(agent, Access.COPY, op.place, layout)
+            ref.at(inside[0]).check(agent, Access.LOAD, op.place)
+        Ref(block.shared, layout, target.outside).check(agent, Access.COPY, op.place)
 
         def apply(block: Block = block) -> None:
             values = np.zeros([n for _, n in windows if n >= 0], layout.dtype)
@@ -366,10 +364,10 @@ def _start_store(thread: Thread, op: Operation, ref: Ref, target: Ref, indices: 
     windows = list(zip(indices, op.attributes["slice_lengths"], strict=True))
     inside = _inside(target, windows)
     agent = thread.block.cluster.operation(thread, "a copy", op.place)
-    ref.memory.check(agent, Access.LOAD, op.place, ref.layout)
+    ref.check(agent, Access.LOAD, op.place)
     writer = thread.block.cluster.operation(thread, "a copy", op.place)
     if inside is not None:
-        target.memory.check(writer, Access.COPY, op.place, inside[0])
+        target.at(inside[0]).check(writer, Access.COPY, op.place)
 
     def apply() -> None:
         if inside is not None:
@@ -419,7 +417,7 @@ def _wgmma(thread: Thread, op: Operation, before: Array, a: Any, b: Ref, *_: Any
 def _check_reads(agent: Agent, op: Operation, *references: Any) -> None:
     for ref in references:
         if isinstance(ref, Ref):
-            ref.memory.check(agent, Access.LOAD, op.place, ref.layout)
+            ref.check(agent, Access.LOAD, op.place)
 
 
 def _wait_products(thread: Thread, keep: int) -> None:
@@ -446,7 +444,7 @@ def _tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
     agent = thread.block.cluster.operation(thread, "tcgen05_mma", op.place)
     agent.known |= thread.tensor_events  # the products of a thread follow each other
     _check_reads(agent, op, a, b, out if accumulates else None)
-    out.memory.check(agent, Access.STORE, op.place, out.layout)
+    out.check(agent, Access.STORE, op.place)
 
     def apply() -> None:
         result = product(a.memory.load(a.layout), b.memory.load(b.layout), out.layout.dtype)
@@ -488,7 +486,7 @@ def _cancel(thread: Thread, op: Operation, ref: Ref, address: int, predicate: bo
     # Each block runs by itself, as if all had started before the first request.
     for block in thread.block.cluster.blocks.values() if predicate else ():
         agent = thread.block.cluster.operation(thread, "a request to cancel", op.place)
-        block.shared.check(agent, Access.COPY, op.place, ref.layout)
+        Ref(block.shared, ref.layout, ref.outside).check(agent, Access.COPY, op.place)
         apply = partial(block.shared.store, ref.layout, np.zeros(ref.layout.shape, ref.layout.dtype))
         thread.start(Flight(agent, apply, op.place, block.barriers[address], _RESPONSE))
 
