@@ -275,12 +275,20 @@ def _sum_in_pipeline(x: jax.Array) -> jax.Array:
     return plgpu.kernel(body, out_type=out, scratch_types={"o_smem": plgpu.SMEM(out.shape, out.dtype)})(x)
 
 
-def _reuse(keep: int, *predicates: bool) -> Callable[[jax.Array], jax.Array]:
-    """Copies out of shared memory under predicates, waits for all but some copies, and copies into it again."""
+def _reuse(keep: int, *predicates: bool, warp: int | None = None) -> Callable[[jax.Array], jax.Array]:
+    """Copies out of shared memory under predicates, waits for all but some copies, and copies into it again.
+
+    One warp starts the copies if it is named.
+    """
 
     def then(x: Any, o: Any, smem: Any, _o_smem: Any, loaded: Any) -> None:
-        for predicate in predicates:
-            plgpu.copy_smem_to_gmem(smem, o, predicate=(lax.axis_index("g") == 0) == predicate)
+        def copy() -> None:
+            for predicate in predicates:
+                plgpu.copy_smem_to_gmem(smem, o, predicate=(lax.axis_index("g") == 0) == predicate)
+
+        if warp is None:
+            copy()
+        plgpu.warp_map(lambda number: pl.when(number == warp)(copy) if warp is not None else None)
         plgpu.wait_smem_to_gmem(keep)
         plgpu.copy_gmem_to_smem(x, smem, loaded)
         plgpu.barrier_wait(loaded)
@@ -318,6 +326,8 @@ SMALL = MappingProxyType(
             "store at output 0 [40:80, 0:128] of [64, 128]",
         ),
         "an input written to": Small(_loaded(_modifies), _same, "input_modified"),
+        "memory reused after the warpgroup waits for a warp's copy": Small(_reuse(0, True, warp=2), _same),
+        "memory reused before a warp's copy is over": Small(_reuse(1, True, warp=2), _same, "race"),
         "a maximum of unsigned integers": Small(
             _mapped(lambda x: jnp.max(x, axis=1), _COLUMN), lambda x: x.max(1), dtype="uint32", shape=(64, 64)
         ),

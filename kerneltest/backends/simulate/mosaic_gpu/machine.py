@@ -165,6 +165,22 @@ class Block:
         return Memory(name, np.full(size, self.fill, np.uint8), self.cluster.faults, fenced=fenced)
 
 
+@dataclass(eq=False, slots=True)
+class Issued:
+    """Asynchronous work that a warp has started.
+
+    Attributes:
+      stores: its groups of stores by TMA; the last one is not committed yet.
+      writes: the events of its stores whose reads it has waited for.
+      tensor, tensor_events: its last tcgen05 product, and the events of all.
+    """
+
+    stores: list[list[Flight]] = field(default_factory=lambda: [[]])
+    writes: int = 0
+    tensor: tuple[Flight, ...] = ()
+    tensor_events: int = 0
+
+
 @dataclass(eq=False)
 class Thread(Agent):
     """A warpgroup or a warp, with the values that it has computed.
@@ -172,9 +188,9 @@ class Thread(Agent):
     Attributes:
       values: by number.
       number: the first of its hardware threads.
-      products, stores: its groups of wgmma and of stores by TMA; the last one is not committed yet.
-      writes: the events of its stores whose reads it has waited for.
-      tensor, tensor_events: its last tcgen05 product, and the events of all.
+      products: its groups of wgmma; the last one is not committed yet.
+      issued: what its warps have started. One thread of the first warp starts work for a warpgroup; all of its threads
+        commit and wait, each for what it has started.
       tensor_reads: the events of its reads of tensor memory under way.
       pending: the wgmma under way, by the ids of their results.
     """
@@ -183,10 +199,7 @@ class Thread(Agent):
     values: list[Any] = field(kw_only=True)
     number: int = 0
     products: list[list[Flight]] = field(default_factory=lambda: [[]])
-    stores: list[list[Flight]] = field(default_factory=lambda: [[]])
-    writes: int = 0
-    tensor: tuple[Flight, ...] = ()
-    tensor_events: int = 0
+    issued: Sequence[Issued] = field(default_factory=lambda: tuple(Issued() for _ in range(4)))
     tensor_reads: int = 0
     pending: dict[int, Flight] = field(default_factory=dict)
 
@@ -238,22 +251,20 @@ class Thread(Agent):
                 block=self.block,
                 values=list(self.values),
                 number=self.number + 32 * number,
+                issued=self.issued[number : number + 1],
             )
             warps.append(warp)
         return warps
 
     def join(self, warps: Sequence["Thread"]) -> None:
-        """Goes on when its warps have ended, with the work that they have started."""
+        """Goes on when its warps have ended."""
         for warp in warps:
             self.known |= warp.known
             self.tensor_reads |= warp.tensor_reads
-            self.tensor += warp.tensor
-            self.tensor_events |= warp.tensor_events
-            self.stores[-1:-1] = warp.stores
 
     def end(self) -> None:
         """Checks that no copy reads the thread's shared memory any longer."""
-        for flight in [flight for group in self.stores for flight in group]:
+        for flight in [flight for issued in self.issued for group in issued.stores for flight in group]:
             words = (
                 f"{self.who} ends while its copy to global memory{f' at {flight.place}' if flight.place else ''} may "
                 "still be reading shared memory: end with plgpu.wait_smem_to_gmem(0)"

@@ -357,7 +357,12 @@ def _store_tile(thread: Thread, op: Operation, *operands: Any) -> None:
     if not predicate or predicate[0]:
         _start_store(thread, op, ref, target, indices)
     if op.attributes.get("commit_group", True):
-        thread.stores.append([])
+        _commit_stores(thread)
+
+
+def _commit_stores(thread: Thread) -> None:
+    for issued in thread.issued:
+        issued.stores.append([])
 
 
 def _start_store(thread: Thread, op: Operation, ref: Ref, target: Ref, indices: Sequence[int]) -> None:
@@ -374,23 +379,27 @@ def _start_store(thread: Thread, op: Operation, ref: Ref, target: Ref, indices: 
             values = ref.memory.load(ref.layout).reshape([n for _, n in windows if n >= 0])
             target.memory.store(inside[0], values[inside[1]])
 
-    thread.stores[-1].append(Flight(agent, apply, op.place, writes=writer.event))
-    thread.start(thread.stores[-1][-1])
+    flight = Flight(agent, apply, op.place, writes=writer.event)
+    thread.issued[0].stores[-1].append(flight)
+    thread.start(flight)
 
 
-def _finish(thread: Thread, groups: list[list[Flight]], keep: int) -> None:
-    # Waits for all but the last groups; the very last is not committed yet.
+def _finish(thread: Thread, groups: list[list[Flight]], keep: int) -> int:
+    # Waits for all but the last groups; the very last is not committed yet. Returns the events of their writes.
+    writes = 0
     while len(groups) - 1 > keep:
         for flight in groups.pop(0):
             flight.complete()
             thread.known |= flight.agent.event
-            thread.writes |= flight.writes
+            writes |= flight.writes
+    return writes
 
 
 def _wait_stores(thread: Thread, op: Operation) -> None:
-    _finish(thread, thread.stores, op.attributes["group"])
-    if "read" not in op.attributes:
-        thread.known |= thread.writes
+    for issued in thread.issued:
+        issued.writes |= _finish(thread, issued.stores, op.attributes["group"])
+        if "read" not in op.attributes:
+            thread.known |= issued.writes
 
 
 # Matrix products and tensor memory.
@@ -442,7 +451,8 @@ def _tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
     if op.attributes.get("collective") or any(map(len, others)):
         raise unsupported_failure("a product of two blocks, with scales or with sparse operands", op.place)
     agent = thread.block.cluster.operation(thread, "tcgen05_mma", op.place)
-    agent.known |= thread.tensor_events  # the products of a thread follow each other
+    issued = thread.issued[0]
+    agent.known |= issued.tensor_events  # the products of a thread follow each other
     _check_reads(agent, op, a, b, out if accumulates else None)
     out.check(agent, Access.STORE, op.place)
 
@@ -452,9 +462,9 @@ def _tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
             result = result + out.memory.load(out.layout).astype(result.dtype)
         out.memory.store(out.layout, result.astype(out.layout.dtype))
 
-    thread.tensor = (Flight(agent, apply, op.place, before=thread.tensor),)
-    thread.tensor_events |= agent.event
-    thread.start(*thread.tensor)
+    issued.tensor = (Flight(agent, apply, op.place, before=issued.tensor),)
+    issued.tensor_events |= agent.event
+    thread.start(*issued.tensor)
 
 
 def _commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool = True) -> None:
@@ -462,9 +472,10 @@ def _commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool 
         raise unsupported_failure("a commit for two blocks", op.place)
     if predicate:
         agent = thread.block.cluster.operation(thread, "tcgen05_commit_arrive", op.place)
-        agent.event |= thread.release() | thread.tensor_events
+        issued = thread.issued[0]
+        agent.event |= thread.release() | issued.tensor_events
         barrier = thread.block.barriers[address]
-        thread.start(Flight(agent, lambda: None, op.place, barrier, before=thread.tensor))
+        thread.start(Flight(agent, lambda: None, op.place, barrier, before=issued.tensor))
 
 
 def _load_tensor(thread: Thread, op: Operation, ref: Ref) -> Array:
@@ -533,7 +544,7 @@ _PTX: Sequence[tuple[re.Pattern[str], Callable[[Compiler, Operation, str], Step 
         r"^bar\.sync \$0, (\d+);$": _named_barrier,
         r"^wgmma\.commit_group()": lambda compiler, op, _: lambda thread: thread.products.append([]),
         r"^wgmma\.wait_group\.sync\.aligned (\d+);": lambda compiler, op, keep: partial(_wait_products, keep=int(keep)),
-        r"^cp\.async\.bulk\.commit_group()": lambda compiler, op, _: lambda thread: thread.stores.append([]),
+        r"^cp\.async\.bulk\.commit_group()": lambda compiler, op, _: _commit_stores,
         r"^barrier\.cluster\.wait()": lambda compiler, op, _: lambda thread: _meet_cluster(thread, op),
         r"^tcgen05\.wait::ld()": lambda compiler, op, _: _wait_tensor_reads,
         r"mapa\.shared::cluster\.u32 .*mbarrier\.arrive\.shared::cluster()": _remote_arrival,
