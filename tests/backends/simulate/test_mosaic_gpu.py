@@ -1,6 +1,8 @@
 """Mosaic GPU kernels are executed without a GPU: right ones agree with NumPy, and broken ones are named with a line."""
 
+import gc
 import re
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ import kerneltest as kt
 from kernels.pipeline_copy import pipeline_swizzled_copy
 from kerneltest.api import Result, pairing_id
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.simulate.mosaic_gpu.machine import Flight
+from kerneltest.backends.simulate.mosaic_gpu import backend
+from kerneltest.backends.simulate.mosaic_gpu.machine import Cluster, Flight
 from kerneltest.backends.simulate.mosaic_gpu.memory import Agent, tiled_layout
 from kerneltest.core import targets
 from kerneltest.core.failures import Failure
@@ -139,6 +142,24 @@ def test_a_long_chain_of_products_completes_in_order() -> None:
         chain.append(Flight(Agent(None, 1, 1, "", ()), apply, "", before=tuple(chain[-1:])))
     chain[-1].complete()
     assert completed == list(range(3000))
+
+
+@needs_dialect
+def test_accesses_do_not_keep_their_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Cluster]] = []
+
+    class Watched(Cluster):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(weakref.ref(self))
+            if len(made) == 3:
+                gc.collect()
+                assert made[0]() is None
+
+    monkeypatch.setattr(backend, "Cluster", Watched)
+    result = _product(mosaic_gpu_bugs.hopper)
+    assert result.ok, result.findings
+    assert len(made) > 2
 
 
 @pytest.mark.parametrize("swizzle", [128, 64, 32, 16])

@@ -179,10 +179,20 @@ class SimulatedKernel:
                     who = f"program ({', '.join(map(str, program))})"
                     who = f"warpgroup {group} of {who}" if self.shape.threads > 1 else who
                     thread = Thread(
-                        cluster, event, event, who, program, group, block=block, values=list(values), number=128 * group
+                        cluster.scope,
+                        event,
+                        event,
+                        who,
+                        program,
+                        group,
+                        block=block,
+                        values=list(values),
+                        number=128 * group,
                     )
                     threads.append((thread, self._whole(thread)))
             cluster.run(threads)
+        for memory in outputs:
+            memory.forget_accesses()
         return outputs
 
     def _whole(self, thread: Thread) -> Iterator[Wait]:

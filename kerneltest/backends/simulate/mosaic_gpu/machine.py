@@ -319,6 +319,7 @@ class Cluster:
 
     def __init__(self, timing: Timing, seed: int, faults: Faults, shape: LaunchShape) -> None:
         self.timing, self.faults, self.shape = timing, faults, shape
+        self.scope = object()  # which accesses name, since they outlive the cluster
         self.random = random.Random(seed)
         self.flights: list[Flight] = []
         self.blocks: dict[tuple[int, int, int], Block] = {}
@@ -334,7 +335,7 @@ class Cluster:
         """Returns the agent of asynchronous work that a thread starts."""
         event = self.new_event()
         who = f"{what} of {thread.who}" if place else f"{what} in the pipeline of {thread.who}"
-        return Agent(self, event, thread.known | event, who, thread.program, -1, asynchronous=True)
+        return Agent(self.scope, event, thread.known | event, who, thread.program, -1, asynchronous=True)
 
     def start(self, flight: Flight) -> None:
         """Starts asynchronous work."""

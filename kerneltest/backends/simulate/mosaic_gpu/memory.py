@@ -92,7 +92,7 @@ class Accessed:
     """One access to memory, as later ones see it.
 
     Attributes:
-      scope: the cluster that made it; those of other clusters are in no order.
+      scope: stands for the cluster that made it; those of other clusters are in no order.
       event: the bit by which those that are ordered after it know it.
       visit: who accessed, and where.
       unfenced: whether it is an ordinary store, which those of the copy engine and tensor core are not ordered after.
@@ -218,6 +218,11 @@ class Memory:
         for access in self._unfenced:
             access.unfenced = not access.event & agent.known
         self._unfenced = [access for access in self._unfenced if access.unfenced]
+
+    def forget_accesses(self) -> None:
+        """Drops what only later accesses need."""
+        self.readers, self.log, self._unfenced = {}, [], []
+        self.writers = np.zeros(0, np.int32)
 
     def _compare(self, agent: Agent, visit: Visit, earlier: Array, spots: slice | Array) -> None:
         if not earlier.size:
