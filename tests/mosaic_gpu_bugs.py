@@ -308,6 +308,21 @@ def _past_the_end(_x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> Non
     o[rows] = plgpu.load(smem.at[:40], layout=plgpu.Layout.WG_STRIDED((40, 128), 2))
 
 
+def _two_readers(x: Any, o: Any, smem: Any, _o_smem: Any, loaded: Any) -> None:
+    """Two warps copy from memory that is then reused, and only the second waits before."""
+
+    def copy(warp: int) -> None:
+        plgpu.copy_smem_to_gmem(smem, o.at[pl.ds(64 * warp, 64)])
+        if warp:
+            plgpu.wait_smem_to_gmem(0)
+
+    for warp in range(2):
+        plgpu.warp_map(lambda number, warp=warp: pl.when(number == warp)(lambda: copy(warp)))  # type: ignore[misc]
+    plgpu.copy_gmem_to_smem(x, smem, loaded)
+    plgpu.barrier_wait(loaded)
+    plgpu.wait_smem_to_gmem(0)
+
+
 def _same(x: np.ndarray) -> np.ndarray:
     return x
 
@@ -328,6 +343,11 @@ SMALL = MappingProxyType(
         "an input written to": Small(_loaded(_modifies), _same, "input_modified"),
         "memory reused after the warpgroup waits for a warp's copy": Small(_reuse(0, True, warp=2), _same),
         "memory reused before a warp's copy is over": Small(_reuse(1, True, warp=2), _same, "race"),
+        "memory reused after one of two copies": Small(
+            _loaded(_two_readers, jax.ShapeDtypeStruct((128, 128), jnp.float32)),
+            lambda x: np.concatenate([x, x]),
+            "race",
+        ),
         "a maximum of unsigned integers": Small(
             _mapped(lambda x: jnp.max(x, axis=1), _COLUMN), lambda x: x.max(1), dtype="uint32", shape=(64, 64)
         ),

@@ -9,6 +9,7 @@ bits of an integer. Barriers pass it on. Two accesses to a byte conflict if the 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ class Agent:
     Attributes:
       event: its bit now.
       known: the bits of the events that it is ordered after, its own included.
-      slot: that its reads are recorded in; operations share one.
+      slot: that its reads are recorded in; operations share one, in which a read hides none that may be under way.
       asynchronous: whether the copy engine or the tensor core accesses for it.
     """
 
@@ -166,7 +167,7 @@ class Memory:
         size = self.data.size if self.tracked else 0
         self.written = np.full(size, self.initialised)
         self.writers = np.zeros(size, np.int32)
-        self.readers: dict[int, Array] = {}
+        self.readers: dict[int, list[Array]] = {}
         self.log: list[Accessed] = []
         self._unfenced: list[Accessed] = []
 
@@ -196,7 +197,7 @@ class Memory:
             return
         self._compare(agent, visit, self.writers[spots], spots)
         if writes:
-            for readers in self.readers.values():
+            for readers in chain.from_iterable(self.readers.values()):
                 self._compare(agent, visit, readers[spots], spots)
         elif not (written := self.written[spots]).all():
             first = int(np.argmin(written))
@@ -209,9 +210,16 @@ class Memory:
         if writes:
             self.writers[spots], self.written[spots] = len(self.log), True
             return
-        if agent.slot not in self.readers:
-            self.readers[agent.slot] = np.zeros(self.data.size, np.int32)
-        self.readers[agent.slot][spots] = len(self.log)
+        slot = self.readers.setdefault(agent.slot, [])
+        free = (readers for readers in slot if not self._under_way(agent, readers[spots]))
+        if (readers := next(free, None)) is None:
+            slot.append(readers := np.zeros(self.data.size, np.int32))
+        readers[spots] = len(self.log)
+
+    def _under_way(self, agent: Agent, earlier: Array) -> bool:
+        # Whether reads of the agent's cluster may still be under way.
+        others = (self.log[number - 1] for number in _distinct(earlier))
+        return any(other.scope is agent.scope and not other.event & agent.known for other in others)
 
     def fence(self, agent: Agent) -> None:
         """Orders what an agent is ordered after before later accesses of the copy engine and the tensor core."""
@@ -225,13 +233,7 @@ class Memory:
         self.writers = np.zeros(0, np.int32)
 
     def _compare(self, agent: Agent, visit: Visit, earlier: Array, spots: slice | Array) -> None:
-        if not earlier.size:
-            return
-        first = int(earlier[0])
-        numbers = [first] if (earlier == first).all() else np.unique(earlier).tolist()
-        for number in numbers:
-            if not number:
-                continue
+        for number in _distinct(earlier):
             other = self.log[number - 1]
             words = ""
             if other.scope is agent.scope and other.event & agent.known:
@@ -252,6 +254,13 @@ class Memory:
         """Returns a mask of an array's elements that were never written; None if all were."""
         written = self.written.reshape(*self.shape, self.dtype.itemsize).all(axis=-1)
         return None if written.all() else np.logical_not(written)
+
+
+def _distinct(numbers: Array) -> list[int]:
+    # Those that are not 0. Mostly all are the same.
+    if not numbers.size or (numbers == numbers[0]).all():
+        numbers = numbers[:1]
+    return [number for number in np.unique(numbers).tolist() if number]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

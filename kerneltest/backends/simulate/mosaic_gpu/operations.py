@@ -7,6 +7,7 @@ operands; an iterator that it returns yields what the thread waits for.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -407,6 +408,8 @@ def _wait_stores(thread: Thread, op: Operation) -> None:
 
 def _wgmma(thread: Thread, op: Operation, before: Array, a: Any, b: Ref, *_: Any) -> Array:
     agent = thread.block.cluster.operation(thread, "wgmma", op.place)
+    for flight in chain.from_iterable(thread.products):  # the products of a thread follow each other
+        agent.known |= flight.agent.event
     _check_reads(agent, op, a, b)
     result = np.empty(before.shape, op.types[0].dtype)
     earlier = thread.pending.get(id(before))
@@ -701,6 +704,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "mosaic_gpu.arrive_expect_tx": _expect,
     "nvvm.mbarrier.try_wait.parity": _wait,
     "gpu.barrier": _meet_block,
+    "nvvm.bar.warp.sync": _nothing,
     "mosaic_gpu.async_load": _load_tile,
     "mosaic_gpu.async_store": _store_tile,
     "mosaic_gpu.async_prefetch": _nothing,
