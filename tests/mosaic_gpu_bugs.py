@@ -259,22 +259,6 @@ def _mapped(function: Callable[[Any], Any], result: Any = None) -> Callable[[jax
     return _loaded(then, result)
 
 
-def _sum_in_pipeline(x: jax.Array) -> jax.Array:
-    def body(x_ref: Any, o: Any, o_smem: Any) -> None:
-        zeros = plgpu.layout_cast(jnp.zeros((64, 128), jnp.float32), plgpu.Layout.WGMMA)
-        total = plgpu.emit_pipeline(
-            lambda _, x_smem, carry: carry + x_smem[...],
-            in_specs=[plgpu.BlockSpec((64, 128), lambda k: (0, k))],
-            grid=(x.shape[1] // 128,),
-            max_concurrent_steps=2,
-            init_carry=zeros,
-        )(x_ref)
-        _store("", total, o_smem, o)
-
-    out = jax.ShapeDtypeStruct((64, 128), x.dtype)
-    return plgpu.kernel(body, out_type=out, scratch_types={"o_smem": plgpu.SMEM(out.shape, out.dtype)})(x)
-
-
 def _reuse(keep: int, *predicates: bool, warp: int | None = None) -> Callable[[jax.Array], jax.Array]:
     """Copies out of shared memory under predicates, waits for all but some copies, and copies into it again.
 
@@ -331,7 +315,6 @@ _COLUMN = jax.ShapeDtypeStruct((64,), jnp.uint32)
 
 SMALL = MappingProxyType(
     {
-        "a pipeline that only reads": Small(_sum_in_pipeline, lambda x: x.reshape(64, -1, 128).sum(1), shape=(64, 512)),
         "memory reused after the group of a copy that is not made": Small(_reuse(1, True, False), _same),
         "memory reused before its copy's group is over": Small(_reuse(1, True), _same, "race"),
         "rows past the end, stored to": Small(
