@@ -311,6 +311,10 @@ def _same(x: np.ndarray) -> np.ndarray:
     return x
 
 
+def _float8(dtype: Any) -> Callable[[jax.Array], jax.Array]:
+    return _mapped(lambda x: (1000 * (x * x + 1)).astype(dtype).astype(jnp.float32))
+
+
 _COLUMN = jax.ShapeDtypeStruct((64,), jnp.uint32)
 
 SMALL = MappingProxyType(
@@ -330,6 +334,15 @@ SMALL = MappingProxyType(
             _loaded(_two_readers, jax.ShapeDtypeStruct((128, 128), jnp.float32)),
             lambda x: np.concatenate([x, x]),
             "race",
+        ),
+        "8-bit floats, which have no larger values": Small(
+            _float8(jnp.float8_e4m3fn), lambda x: np.full_like(x, 448), shape=(64, 64)
+        ),
+        "8-bit scales, which are rounded up": Small(
+            _float8(jnp.float8_e8m0fnu),
+            lambda x: np.exp2(np.ceil(np.log2(1000 * (x * x + 1)))),
+            shape=(64, 64),
+            target="sm_100",
         ),
         "a maximum of unsigned integers": Small(
             _mapped(lambda x: jnp.max(x, axis=1), _COLUMN), lambda x: x.max(1), dtype="uint32", shape=(64, 64)
