@@ -307,6 +307,20 @@ def _two_readers(x: Any, o: Any, smem: Any, _o_smem: Any, loaded: Any) -> None:
     plgpu.wait_smem_to_gmem(0)
 
 
+def _through_tensor_memory(*, committed: bool) -> Callable[[jax.Array], jax.Array]:
+    def then(_x: Any, o: Any, smem: Any, o_smem: Any, _loaded: Any) -> None:
+        def scope(tmem: Any) -> None:
+            plgpu.async_store_tmem(tmem, plgpu.load(smem, layout=plgpu.Layout.TCGEN05))
+            if committed:
+                plgpu.commit_tmem()
+            _store("", plgpu.async_load_tmem(tmem), o_smem, o)
+            plgpu.wait_load_tmem()
+
+        pl.run_scoped(scope, plgpu.TMEM((128, 128), jnp.float32))
+
+    return _loaded(then)
+
+
 def _same(x: np.ndarray) -> np.ndarray:
     return x
 
@@ -334,6 +348,12 @@ SMALL = MappingProxyType(
             _loaded(_two_readers, jax.ShapeDtypeStruct((128, 128), jnp.float32)),
             lambda x: np.concatenate([x, x]),
             "race",
+        ),
+        "tensor memory, committed": Small(
+            _through_tensor_memory(committed=True), _same, shape=(128, 128), target="sm_100"
+        ),
+        "tensor memory, not committed": Small(
+            _through_tensor_memory(committed=False), _same, "race", shape=(128, 128), target="sm_100"
         ),
         "8-bit floats, which have no larger values": Small(
             _float8(jnp.float8_e4m3fn), lambda x: np.full_like(x, 448), shape=(64, 64)

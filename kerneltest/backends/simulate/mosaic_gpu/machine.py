@@ -191,7 +191,7 @@ class Thread(Agent):
       products: its groups of wgmma; the last one is not committed yet.
       issued: what its warps have started. One thread of the first warp starts work for a warpgroup; all of its threads
         commit and wait, each for what it has started.
-      tensor_reads: the events of its reads of tensor memory under way.
+      moves: the events of its loads and stores of tensor memory under way, by "ld" and "st".
       pending: the wgmma under way, by the ids of their results.
     """
 
@@ -200,7 +200,7 @@ class Thread(Agent):
     number: int = 0
     products: list[list[Flight]] = field(default_factory=lambda: [[]])
     issued: Sequence[Issued] = field(default_factory=lambda: tuple(Issued() for _ in range(4)))
-    tensor_reads: int = 0
+    moves: dict[str, int] = field(default_factory=lambda: {"ld": 0, "st": 0})
     pending: dict[int, Flight] = field(default_factory=dict)
 
     def release(self) -> int:
@@ -260,7 +260,7 @@ class Thread(Agent):
         """Goes on when its warps have ended."""
         for warp in warps:
             self.known |= warp.known
-            self.tensor_reads |= warp.tensor_reads
+            self.moves = {kind: events | warp.moves[kind] for kind, events in self.moves.items()}
 
     def end(self) -> None:
         """Checks that no copy reads the thread's shared memory any longer."""

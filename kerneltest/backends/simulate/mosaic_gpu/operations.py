@@ -234,8 +234,12 @@ def _load(thread: Thread, op: Operation, ref: Ref) -> Array:
 def _store(thread: Thread, op: Operation, values: Array, ref: Ref, *more: Any) -> None:
     if more or op.attributes.get("reduction_op") is not None or op.attributes.get("multimem"):
         raise unsupported_failure("a store that combines values", op.place)
+    _write(thread, thread, op, values, ref)
+
+
+def _write(thread: Thread, agent: Agent, op: Operation, values: Array, ref: Ref) -> None:
     _use(thread, values, op.place)
-    ref.check(thread, Access.STORE, op.place)
+    ref.check(agent, Access.STORE, op.place)
     ref.memory.store(ref.layout, values.astype(ref.layout.dtype))
 
 
@@ -484,13 +488,20 @@ def _commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool 
 def _load_tensor(thread: Thread, op: Operation, ref: Ref) -> Array:
     agent = thread.block.cluster.operation(thread, "async_load_tmem", op.place)
     _check_reads(agent, op, ref)
-    thread.tensor_reads |= agent.event
+    thread.moves["ld"] |= agent.event
     return ref.memory.load(ref.layout)
 
 
-def _wait_tensor_reads(thread: Thread) -> None:
-    thread.known |= thread.tensor_reads
-    thread.tensor_reads = 0
+def _store_tensor(thread: Thread, op: Operation, values: Array, ref: Ref) -> None:
+    agent = thread.block.cluster.operation(thread, "async_store_tmem", op.place)
+    agent.known |= thread.moves["st"]  # the stores of a thread follow each other
+    thread.moves["st"] |= agent.event
+    _write(thread, agent, op, values, ref)
+
+
+def _wait_moves(thread: Thread, kind: str) -> None:
+    thread.known |= thread.moves[kind]
+    thread.moves[kind] = 0
 
 
 _RESPONSE = 16  # bytes
@@ -549,11 +560,9 @@ _PTX: Sequence[tuple[re.Pattern[str], Callable[[Compiler, Operation, str], Step 
         r"^wgmma\.wait_group\.sync\.aligned (\d+);": lambda compiler, op, keep: partial(_wait_products, keep=int(keep)),
         r"^cp\.async\.bulk\.commit_group()": lambda compiler, op, _: _commit_stores,
         r"^barrier\.cluster\.wait()": lambda compiler, op, _: lambda thread: _meet_cluster(thread, op),
-        r"^tcgen05\.wait::ld()": lambda compiler, op, _: _wait_tensor_reads,
+        r"^tcgen05\.wait::(ld|st)": lambda compiler, op, kind: partial(_wait_moves, kind=kind),
         r"mapa\.shared::cluster\.u32 .*mbarrier\.arrive\.shared::cluster()": _remote_arrival,
-        r"^(barrier\.cluster\.arrive|fence\.|wgmma\.fence|setmaxnreg|griddepcontrol|tcgen05\.wait::st)": (
-            lambda compiler, op, _: None
-        ),
+        r"^(barrier\.cluster\.arrive|fence\.|wgmma\.fence|setmaxnreg|griddepcontrol)": (lambda compiler, op, _: None),
     }.items()
 )
 
@@ -718,7 +727,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "mosaic_gpu.tcgen05_mma": _tensor_product,
     "mosaic_gpu.tcgen05_commit_arrive": _commit_tensor,
     "mosaic_gpu.async_load_tmem": _load_tensor,
-    "mosaic_gpu.async_store_tmem": lambda thread, op, values, ref: _store(thread, op, values, ref),
+    "mosaic_gpu.async_store_tmem": _store_tensor,
     **dict.fromkeys(
         "mosaic_gpu.tmem_relinquish_alloc_permit mosaic_gpu.tmem_dealloc nvvm.tcgen05.fence".split(), _nothing
     ),
