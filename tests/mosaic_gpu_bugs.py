@@ -241,7 +241,7 @@ def _loaded(then: Callable[..., None], result: Any = None, **options: Any) -> Ca
             plgpu.barrier_wait(loaded)
             then(x_ref, o, smem, o_smem, loaded)
 
-        scratch = {
+        scratch: dict[str, Any] = {
             "smem": plgpu.SMEM(x.shape, x.dtype),
             "o_smem": plgpu.SMEM(out.shape, out.dtype),
             "loaded": plgpu.Barrier(),
@@ -253,7 +253,7 @@ def _loaded(then: Callable[..., None], result: Any = None, **options: Any) -> Ca
 
 def _mapped(function: Callable[[Any], Any], result: Any = None) -> Callable[[jax.Array], jax.Array]:
     def then(_x: Any, o: Any, smem: Any, o_smem: Any, _loaded: Any) -> None:
-        value = plgpu.load(smem, layout=plgpu.Layout.WGMMA)
+        value = plgpu.layout_cast(smem[...], plgpu.Layout.WGMMA)
         _store("", function(value).astype(o.dtype), o_smem, o)
 
     return _loaded(then, result)
@@ -289,7 +289,7 @@ def _modifies(x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> None:
 
 def _past_the_end(_x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> None:
     rows = pl.ds(lax.axis_index("g") * 40, 40)
-    o[rows] = plgpu.load(smem.at[:40], layout=plgpu.Layout.WG_STRIDED((40, 128), 2))
+    o[rows] = smem[:40]
 
 
 def _two_readers(x: Any, o: Any, smem: Any, _o_smem: Any, loaded: Any) -> None:
@@ -310,7 +310,7 @@ def _two_readers(x: Any, o: Any, smem: Any, _o_smem: Any, loaded: Any) -> None:
 def _through_tensor_memory(*, committed: bool) -> Callable[[jax.Array], jax.Array]:
     def then(_x: Any, o: Any, smem: Any, o_smem: Any, _loaded: Any) -> None:
         def scope(tmem: Any) -> None:
-            plgpu.async_store_tmem(tmem, plgpu.load(smem, layout=plgpu.Layout.TCGEN05))
+            plgpu.async_store_tmem(tmem, plgpu.layout_cast(smem[...], plgpu.Layout.TCGEN05))
             if committed:
                 plgpu.commit_tmem()
             _store("", plgpu.async_load_tmem(tmem), o_smem, o)

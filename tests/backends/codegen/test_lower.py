@@ -250,10 +250,10 @@ def test_what_a_target_lacks_is_found_before_it_is_lowered(backend: str) -> None
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX's pipelines always copy by TMA")
 def test_what_jax_chose_for_the_traced_gpu_is_not_the_kernels_fault() -> None:
-    kernel = pipeline_bugs.input_only_pipeline_without_commit_smem(broken=True)
+    make, _ = pipeline_bugs.TWINS["input_only_pipeline_without_commit_smem"]
     (stage,) = resolve(["lower:sm_80"])
     with pytest.raises(Failure, match=r"sm_80 has no TMA.*traced for compute capability 9\.0") as caught:
-        stage.prepare(_matrix(kernel))
+        stage.prepare(_matrix(make(True)))
     assert caught.value.verdict == "unavailable"
 
 

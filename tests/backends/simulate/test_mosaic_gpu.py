@@ -101,15 +101,17 @@ def _print_layout(x: Any) -> Any:
     return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
 
 
-def _copy(x: Any) -> Any:
+def _copy(x: Any, **params: Any) -> Any:
     def body(x_ref: Any, o_ref: Any, smem: Any, loaded: Any) -> None:
         plgpu.copy_gmem_to_smem(x_ref, smem, loaded)
         plgpu.barrier_wait(loaded)
         plgpu.copy_smem_to_gmem(smem, o_ref)
         plgpu.wait_smem_to_gmem(0)
 
-    scratch = {"smem": plgpu.SMEM(x.shape, x.dtype), "loaded": plgpu.Barrier()}
-    return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), scratch_types=scratch)(x)
+    scratch: dict[str, Any] = {"smem": plgpu.SMEM(x.shape, x.dtype), "loaded": plgpu.Barrier()}
+    out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    compiler = plgpu.CompilerParams(**params)
+    return plgpu.kernel(body, out_type=out, scratch_types=scratch, compiler_params=compiler)(x)
 
 
 @needs_dialect
@@ -118,6 +120,7 @@ def _copy(x: Any) -> Any:
     [
         (_print_layout, "float32", rf"operation mosaic_gpu\.\w+.*{Path(__file__).name}:\d+"),
         (_copy, "int4", "elements of type i4"),
+        (lambda x: _copy(x, unsafe_no_auto_barriers=True), "float32", "unsafe_no_auto_barriers"),
     ],
 )
 def test_what_is_not_supported_is_named(kernel: Any, dtype: str, words: str) -> None:

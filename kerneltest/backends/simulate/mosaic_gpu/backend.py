@@ -88,6 +88,8 @@ class SimulatedKernel:
         self.name = call.name
         if call.equation.params.get("input_output_aliases"):
             raise unsupported_failure("outputs that share memory with inputs")
+        if getattr(call.equation.params.get("compiler_params"), "unsafe_no_auto_barriers", False):
+            raise unsupported_failure("threads of a warpgroup out of step, as with unsafe_no_auto_barriers=True")
         function, shapes = call_as_function(call, "mosaic_gpu")
         body, values = read_dialect(function, shapes, target, read_program)
         self.inputs, self.outputs = _arguments(call)

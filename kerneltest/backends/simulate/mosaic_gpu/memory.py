@@ -211,10 +211,10 @@ class Memory:
             self.writers[spots], self.written[spots] = len(self.log), True
             return
         slot = self.readers.setdefault(agent.slot, [])
-        free = (readers for readers in slot if not self._under_way(agent, readers[spots]))
-        if (readers := next(free, None)) is None:
-            slot.append(readers := np.zeros(self.data.size, np.int32))
-        readers[spots] = len(self.log)
+        free = next((readers for readers in slot if not self._under_way(agent, readers[spots])), None)
+        if free is None:
+            slot.append(free := np.zeros(self.data.size, np.int32))
+        free[spots] = len(self.log)
 
     def _under_way(self, agent: Agent, earlier: Array) -> bool:
         # Whether reads of the agent's cluster may still be under way.
