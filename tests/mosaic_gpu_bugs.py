@@ -1,14 +1,17 @@
-"""Matrix products of Mosaic GPU, right and broken in one place each, as users report it.
+"""Kernels of Mosaic GPU, right and broken in one place each, as users report it.
 
-`BUGS` has, for each bug, the maker of its kernel, the verdict, and a part of a line that the finding names.
+`BUGS` has, for each bug of a matrix product, the maker of its kernel, the verdict, and a part of a line that the
+finding names. `SMALL` has kernels of one array.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
@@ -138,6 +141,55 @@ def blackwell(bug: str = "") -> Kernel:
     )
 
 
+def specialised(bug: str = "") -> Kernel:
+    """A product by tcgen05, for which one warp copies and one starts the products."""
+    tile = 128
+
+    def body(a: Any, b: Any, o: Any, o_smem: Any, a_smem: Any, b_smem: Any, acc: Any, **barriers: Any) -> None:
+        loaded, consumed, done = (barriers[name] for name in ("loaded", "consumed", "done"))
+        steps = a.shape[1] // STEP
+
+        def copy(k: Any, _: Any) -> None:
+            slot, part = lax.rem(k, 2), pl.ds(k * STEP, STEP)
+            if bug != "slot not waited for":
+                pl.when(k >= 2)(lambda: plgpu.barrier_wait(consumed.at[slot]))
+            rows, columns = (pl.ds(lax.axis_index(axis) * tile, tile) for axis in "mn")
+            plgpu.copy_gmem_to_smem(a.at[rows, part], a_smem.at[slot], loaded.at[slot])
+            plgpu.copy_gmem_to_smem(b.at[part, columns], b_smem.at[slot], loaded.at[slot])
+
+        def multiply(k: Any, _: Any) -> None:
+            slot = lax.rem(k, 2)
+            plgpu.barrier_wait(loaded.at[slot])
+            plgpu.tcgen05_mma(acc, a_smem.at[slot], b_smem.at[slot], consumed.at[slot], accumulate=k > 0)
+
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            @pl.when(warp == 0)
+            def _() -> None:
+                lax.fori_loop(0, steps, copy, None)
+
+            @pl.when(warp == 1)
+            def _() -> None:
+                lax.fori_loop(0, steps, multiply, None)
+                plgpu.tcgen05_commit_arrive(done)
+
+        plgpu.barrier_wait(done)
+        _store(bug, plgpu.async_load_tmem(acc).astype(o.dtype), o_smem, _tile(o, tile))
+
+    slots = (("a_smem", (2, tile, STEP)), ("b_smem", (2, STEP, tile)))
+    return lambda a, b: _call(
+        body,
+        tile,
+        a,
+        b,
+        **{name: plgpu.SMEM(shape, a.dtype, transforms=SWIZZLED) for name, shape in slots},
+        acc=plgpu.TMEM((tile, tile), jnp.float32),
+        loaded=plgpu.Barrier(num_arrivals=2, num_barriers=2),
+        consumed=plgpu.Barrier(num_barriers=2, orders_tensor_core=True),
+        done=plgpu.Barrier(orders_tensor_core=True),
+    )
+
+
 BUGS = MappingProxyType(
     {
         (hopper, "wgmma not waited for"): ("race", "plgpu.wgmma("),
@@ -160,5 +212,160 @@ BUGS = MappingProxyType(
         (blackwell, "wrong phase"): ("hang", "plgpu.barrier_wait("),
         (blackwell, "no commit_smem"): ("race", "plgpu.copy_smem_to_gmem("),
         (blackwell, "no last wait"): ("race", "plgpu.copy_smem_to_gmem("),
+        (specialised, "slot not waited for"): ("runtime_error", "plgpu.copy_gmem_to_smem("),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A kernel of one array, its oracle, and the verdict with some of the finding's words; "" for a right one."""
+
+    kernel: Callable[[jax.Array], jax.Array]
+    oracle: Callable[[np.ndarray], np.ndarray]
+    verdict: str = ""
+    words: str = ""
+    dtype: str = "float32"
+    shape: tuple[int, int] = (64, 128)
+    target: str = "sm_90"
+
+
+def _loaded(then: Callable[..., None], result: Any = None, **options: Any) -> Callable[[jax.Array], jax.Array]:
+    """A kernel that gives a function the references to its array, to its result, and to a copy in shared memory."""
+
+    def kernel(x: jax.Array) -> jax.Array:
+        out = result or jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+        def body(x_ref: Any, o: Any, smem: Any, o_smem: Any, loaded: Any) -> None:
+            plgpu.copy_gmem_to_smem(x_ref, smem, loaded)
+            plgpu.barrier_wait(loaded)
+            then(x_ref, o, smem, o_smem, loaded)
+
+        scratch: dict[str, Any] = {
+            "smem": plgpu.SMEM(x.shape, x.dtype),
+            "o_smem": plgpu.SMEM(out.shape, out.dtype),
+            "loaded": plgpu.Barrier(),
+        }
+        return plgpu.kernel(body, out_type=out, scratch_types=scratch, **options)(x)
+
+    return kernel
+
+
+def _mapped(function: Callable[[Any], Any], result: Any = None) -> Callable[[jax.Array], jax.Array]:
+    def then(_x: Any, o: Any, smem: Any, o_smem: Any, _loaded: Any) -> None:
+        value = plgpu.layout_cast(smem[...], plgpu.Layout.WGMMA)
+        _store("", function(value).astype(o.dtype), o_smem, o)
+
+    return _loaded(then, result)
+
+
+def _reuse(keep: int, *predicates: bool, warp: int | None = None) -> Callable[[jax.Array], jax.Array]:
+    """Copies out of shared memory under predicates, waits for all but some copies, and copies into it again.
+
+    One warp starts the copies if it is named.
+    """
+
+    def then(x: Any, o: Any, smem: Any, _o_smem: Any, loaded: Any) -> None:
+        def copy() -> None:
+            for predicate in predicates:
+                plgpu.copy_smem_to_gmem(smem, o, predicate=(lax.axis_index("g") == 0) == predicate)
+
+        if warp is None:
+            copy()
+        plgpu.warp_map(lambda number: pl.when(number == warp)(copy) if warp is not None else None)
+        plgpu.wait_smem_to_gmem(keep)
+        plgpu.copy_gmem_to_smem(x, smem, loaded)
+        plgpu.barrier_wait(loaded)
+        plgpu.wait_smem_to_gmem(0)
+
+    return _loaded(then, grid=(1,), grid_names=("g",))
+
+
+def _modifies(x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> None:
+    plgpu.copy_smem_to_gmem(smem, o)
+    plgpu.copy_smem_to_gmem(smem, x)
+    plgpu.wait_smem_to_gmem(0)
+
+
+def _past_the_end(_x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> None:
+    rows = pl.ds(lax.axis_index("g") * 40, 40)
+    o[rows] = smem[:40]
+
+
+def _two_readers(x: Any, o: Any, smem: Any, _o_smem: Any, loaded: Any) -> None:
+    """Two warps copy from memory that is then reused, and only the second waits before."""
+
+    def copy(warp: int) -> None:
+        plgpu.copy_smem_to_gmem(smem, o.at[pl.ds(64 * warp, 64)])
+        if warp:
+            plgpu.wait_smem_to_gmem(0)
+
+    for warp in range(2):
+        plgpu.warp_map(lambda number, warp=warp: pl.when(number == warp)(lambda: copy(warp)))  # type: ignore[misc]
+    plgpu.copy_gmem_to_smem(x, smem, loaded)
+    plgpu.barrier_wait(loaded)
+    plgpu.wait_smem_to_gmem(0)
+
+
+def _through_tensor_memory(*, committed: bool) -> Callable[[jax.Array], jax.Array]:
+    def then(_x: Any, o: Any, smem: Any, o_smem: Any, _loaded: Any) -> None:
+        def scope(tmem: Any) -> None:
+            plgpu.async_store_tmem(tmem, plgpu.layout_cast(smem[...], plgpu.Layout.TCGEN05))
+            if committed:
+                plgpu.commit_tmem()
+            _store("", plgpu.async_load_tmem(tmem), o_smem, o)
+            plgpu.wait_load_tmem()
+
+        pl.run_scoped(scope, plgpu.TMEM((128, 128), jnp.float32))
+
+    return _loaded(then)
+
+
+def _same(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def _float8(dtype: Any) -> Callable[[jax.Array], jax.Array]:
+    return _mapped(lambda x: (1000 * (x * x + 1)).astype(dtype).astype(jnp.float32))
+
+
+_COLUMN = jax.ShapeDtypeStruct((64,), jnp.uint32)
+
+SMALL = MappingProxyType(
+    {
+        "memory reused after the group of a copy that is not made": Small(_reuse(1, True, False), _same),
+        "memory reused before its copy's group is over": Small(_reuse(1, True), _same, "race"),
+        "rows past the end, stored to": Small(
+            _loaded(_past_the_end, grid=(2,), grid_names=("g",)),
+            _same,
+            "out_of_bounds",
+            "store at output 0 [40:80, 0:128] of [64, 128]",
+        ),
+        "an input written to": Small(_loaded(_modifies), _same, "input_modified"),
+        "memory reused after the warpgroup waits for a warp's copy": Small(_reuse(0, True, warp=2), _same),
+        "memory reused before a warp's copy is over": Small(_reuse(1, True, warp=2), _same, "race"),
+        "memory reused after one of two copies": Small(
+            _loaded(_two_readers, jax.ShapeDtypeStruct((128, 128), jnp.float32)),
+            lambda x: np.concatenate([x, x]),
+            "race",
+        ),
+        "tensor memory, committed": Small(
+            _through_tensor_memory(committed=True), _same, shape=(128, 128), target="sm_100"
+        ),
+        "tensor memory, not committed": Small(
+            _through_tensor_memory(committed=False), _same, "race", shape=(128, 128), target="sm_100"
+        ),
+        "8-bit floats, which have no larger values": Small(
+            _float8(jnp.float8_e4m3fn), lambda x: np.full_like(x, 448), shape=(64, 64)
+        ),
+        "8-bit scales, which are rounded up": Small(
+            _float8(jnp.float8_e8m0fnu),
+            lambda x: np.exp2(np.ceil(np.log2(1000 * (x * x + 1)))),
+            shape=(64, 64),
+            target="sm_100",
+        ),
+        "a maximum of unsigned integers": Small(
+            _mapped(lambda x: jnp.max(x, axis=1), _COLUMN), lambda x: x.max(1), dtype="uint32", shape=(64, 64)
+        ),
     }
 )

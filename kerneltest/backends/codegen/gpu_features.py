@@ -4,12 +4,14 @@ JAX checks few of them, so that a kernel lowers for targets whose assembler then
 """
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from kerneltest.core.details import NotBuilt, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxprs import Equation, core_meshes
+from kerneltest.trace.jax_compat.mosaic_gpu_lowering import is_chosen_while_traced
 from kerneltest.trace.jax_compat.source_lines import line_of, line_of_nested
 from kerneltest.trace.tracing import Call, Traced
 from kerneltest.trace.walk import equations_in, primitive_name
@@ -27,13 +29,19 @@ _PRIMITIVES: Mapping[str, tuple[str, ...]] = {
 _NEEDED = {name: feature for feature, names in _PRIMITIVES.items() for name in names}
 
 
-def needed_features(call: Call) -> Iterator[tuple[str, str]]:
-    """Yields the features that a Mosaic GPU kernel uses, each with FILE:LINE."""
+class _Use(NamedTuple):
+    feature: str
+    line: str  # FILE:LINE
+    chosen: bool = False  # by JAX, for the GPU that the kernel was traced for
+
+
+def _uses(call: Call) -> Iterator[_Use]:
     if any(getattr(mesh, "cluster", ()) for mesh in core_meshes(call.equation)):
-        yield "clusters", line_of(call.equation.source_info)
+        yield _Use("clusters", line_of(call.equation.source_info))
     for equation, around in equations_in(call.equation):
         if feature := _feature(equation):
-            yield feature, line_of_nested([*around, equation])
+            chosen = primitive_name(equation) == "copy_gmem_to_smem" and is_chosen_while_traced(equation)
+            yield _Use(feature, line_of_nested([*around, equation]), chosen)
 
 
 def _feature(equation: Equation) -> str:
@@ -43,17 +51,17 @@ def _feature(equation: Equation) -> str:
     return _NEEDED.get(name, "")
 
 
-def _lacking(traced: Traced, target: Target) -> Iterator[tuple[Call, str, str, list[str]]]:
-    # Yields the calls that need what the target lacks: the feature, the line, and the targets that have the feature.
+def _lacking(traced: Traced, target: Target) -> Iterator[tuple[Call, _Use, list[str]]]:
+    # Yields the calls that need what the target lacks, and the targets that have it.
     for call in traced.calls:
-        for feature, line in needed_features(call) if call.dialect == "mosaic_gpu" else ():
-            if feature not in target.features:
-                yield call, feature, line, [other.id for other in TARGETS.values() if feature in other.features]
+        for use in _uses(call) if call.dialect == "mosaic_gpu" else ():
+            if use.feature not in target.features:
+                yield call, use, [other.id for other in TARGETS.values() if use.feature in other.features]
 
 
 def other_generation(traced: Traced, target: Target) -> str:
     """Returns why a kernel is written for another generation of GPUs, the only one with something it uses, or ""."""
-    for _, feature, line, having in _lacking(traced, target):
+    for _, (feature, line, _), having in _lacking(traced, target):
         if len(having) == 1:
             return f"the kernel uses {feature}{f' at {line}' if line else ''}, which only {having[0]} has"
     return ""
@@ -63,8 +71,13 @@ def check_features(traced: Traced, target: Target) -> None:
     """Checks that a target has what the Mosaic GPU calls of a kernel use.
 
     Raises:
-      Failure: `unimplemented`, with the line and the targets that have it.
+      Failure: `unimplemented`, with the line and the targets that have it; `unavailable` if JAX has chosen all that the
+        target lacks for the GPU that the kernel was traced for, and may choose otherwise for the target.
     """
-    for call, feature, line, having in _lacking(traced, target):
+    lacking = sorted(_lacking(traced, target), key=lambda each: each[1].chosen)
+    for call, (feature, line, chosen), having in lacking:
         words = f"{target} has no {feature}, which {' and '.join(having)} have"
-        raise Failure(Verdict.UNIMPLEMENTED, NotBuilt(Stage.LOWER, call.name, "", words, source=line))
+        if chosen:
+            words += ": JAX's pipeline chose it since the kernel was traced for compute capability 9.0"
+        verdict = Verdict.UNAVAILABLE if chosen else Verdict.UNIMPLEMENTED
+        raise Failure(verdict, NotBuilt(Stage.LOWER, call.name, "", words, source=line))

@@ -5,14 +5,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import jax
+from jax._src import source_info_util
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
 
 T = TypeVar("T")
@@ -37,6 +40,16 @@ def _chosen_arch(by_jax: Callable[[], tuple[int, int]]) -> Callable[[], tuple[in
         return major, minor
 
     return infer_arch
+
+
+def is_chosen_while_traced(equation: Equation) -> bool:
+    """Returns whether JAX's pipelines have made an equation for the GPU that the kernel was traced for."""
+    pipeline = sys.modules.get("jax._src.pallas.mosaic_gpu.pipeline")
+    if pipeline is None or not hasattr(pipeline, "mgpu_utils"):  # they do not ask for the GPU before JAX 0.12
+        return False
+    code, _ = equation.source_info.traceback.raw_frames()
+    inner = takewhile(lambda file: not source_info_util.is_user_filename(file), (c.co_filename for c in code))
+    return pipeline.__file__ in inner
 
 
 class _DoneError(Exception):

@@ -27,7 +27,7 @@ from kerneltest.core.targets import TARGETS, Target
 from kerneltest.execute.value_groups import affordable_long_signatures
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import Traced, trace
-from tests import elsewhere
+from tests import elsewhere, pipeline_bugs
 from tests.sample import elementwise
 
 HERE, ELSEWHERE = Path(__file__), Path(elsewhere.__file__)
@@ -246,6 +246,15 @@ def test_what_a_target_lacks_is_found_before_it_is_lowered(backend: str) -> None
     with pytest.raises(Failure, match=words) as caught:
         stage.prepare(_matrix(pipeline_copy))
     assert caught.value.verdict == "unimplemented"
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX's pipelines always copy by TMA")
+def test_what_jax_chose_for_the_traced_gpu_is_not_the_kernels_fault() -> None:
+    make, _ = pipeline_bugs.TWINS["input_only_pipeline_without_commit_smem"]
+    (stage,) = resolve(["lower:sm_80"])
+    with pytest.raises(Failure, match=r"sm_80 has no TMA.*traced for compute capability 9\.0") as caught:
+        stage.prepare(_matrix(make(True)))
+    assert caught.value.verdict == "unavailable"
 
 
 def test_tpu_kernels_are_refused() -> None:

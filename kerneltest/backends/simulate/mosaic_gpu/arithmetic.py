@@ -7,8 +7,10 @@ the Triton simulator's table.
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation, unsupported_failure
@@ -93,13 +95,30 @@ def elementwise_function(op: Operation) -> Function:
     """Returns the function of vectors or floats, by the rule of the Triton simulator's table."""
     kinds, kind = op.operand_types, op.types[0]
     is_cast = op.name in ("arith.index_cast", "arith.index_castui")
-    compute: Function = (lambda x: x.astype(kind.dtype)) if is_cast else op.semantics.rule(op).compute
+    compute: Function
+    if is_cast:
+        compute = lambda x: x.astype(kind.dtype)  # noqa: E731
+    elif op.name == "arith.truncf" and kind.dtype.itemsize == 1:
+        compute = partial(_to_float8, dtype=kind.dtype)
+    else:
+        compute = op.semantics.rule(op).compute
 
     def function(*operands: Any) -> Any:
         arrays = [np.asarray(x, kind.dtype) for x, kind in zip(operands, kinds, strict=True)]
         return _plain(np.asarray(compute(*arrays), kind.dtype), op)
 
     return function
+
+
+def _to_float8(x: Array, dtype: np.dtype) -> Array:
+    # PTX cvt.satfinite: what is too large becomes the largest finite number. Scales are rounded up, without a sign.
+    wide = x.astype(np.float64)
+    if dtype == ml_dtypes.float8_e8m0fnu:
+        fraction, exponent = np.frexp(np.abs(wide))
+        power = np.where(wide == 0, -127, exponent - (fraction == 0.5))
+        wide = np.where(np.isfinite(wide), np.ldexp(1.0, np.clip(power, -127, 127)), np.abs(wide))
+    largest = float(ml_dtypes.finfo(dtype).max)
+    return np.asarray(np.clip(wide, -largest, largest).astype(dtype))
 
 
 def _plain(result: Array, op: Operation) -> Any:
@@ -150,10 +169,14 @@ def _reduction(op: Operation) -> Function:
         raise unsupported_failure(f"a reduction by {op.attributes['kind']}", op.place)
     ufunc, dtype = _REDUCTIONS[found[1]], op.types[0].dtype
     wide = dtype if dtype.kind in "ib" else np.result_type(dtype, np.float32)
+    if found[1].endswith("ui") and dtype.kind == "i":
+        wide = np.dtype(f"u{dtype}")
 
-    def compute(x: Array, start: Array | None = None) -> Any:
+    def compute(x: Array, start: Any = None) -> Any:
         result = ufunc.reduce(x.astype(wide), axis=op.attributes.get("reduction_dims"))
-        return _plain(np.asarray(result if start is None else ufunc(result, start.astype(wide))).astype(dtype), op)
+        if start is not None:
+            result = ufunc(result, np.asarray(start, dtype).astype(wide))
+        return _plain(np.asarray(result).astype(dtype), op)
 
     return compute
 

@@ -65,7 +65,7 @@ class _Argument:
     dtype: np.dtype
 
     def memory(self, values: Array, faults: Faults, *, output: bool) -> Memory:
-        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        data = np.array(values, order="C").reshape(-1).view(np.uint8)
         return Memory(self.name, data, faults, output, not output, shape=self.shape, dtype=self.dtype)
 
 
@@ -88,6 +88,8 @@ class SimulatedKernel:
         self.name = call.name
         if call.equation.params.get("input_output_aliases"):
             raise unsupported_failure("outputs that share memory with inputs")
+        if getattr(call.equation.params.get("compiler_params"), "unsafe_no_auto_barriers", False):
+            raise unsupported_failure("threads of a warpgroup out of step, as with unsafe_no_auto_barriers=True")
         function, shapes = call_as_function(call, "mosaic_gpu")
         body, values = read_dialect(function, shapes, target, read_program)
         self.inputs, self.outputs = _arguments(call)
@@ -179,10 +181,20 @@ class SimulatedKernel:
                     who = f"program ({', '.join(map(str, program))})"
                     who = f"warpgroup {group} of {who}" if self.shape.threads > 1 else who
                     thread = Thread(
-                        cluster, event, event, who, program, group, block=block, values=list(values), number=128 * group
+                        cluster.scope,
+                        event,
+                        event,
+                        who,
+                        program,
+                        group,
+                        block=block,
+                        values=list(values),
+                        number=128 * group,
                     )
                     threads.append((thread, self._whole(thread)))
             cluster.run(threads)
+        for memory in outputs:
+            memory.forget_accesses()
         return outputs
 
     def _whole(self, thread: Thread) -> Iterator[Wait]:

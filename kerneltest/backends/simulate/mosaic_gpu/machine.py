@@ -95,11 +95,18 @@ class Flight:
 
     def complete(self) -> None:
         """Has the effect, after that of the work that it comes after, and signals its end."""
-        if self.done:
-            return
-        self.done = True
-        for flight in self.before:
-            flight.complete()
+        under_way = [self]
+        while under_way:
+            flight = under_way[-1]
+            if earlier := [other for other in flight.before if not other.done]:
+                under_way += earlier
+                continue
+            under_way.pop()
+            if not flight.done:
+                flight._end()
+
+    def _end(self) -> None:
+        self.done, self.before = True, ()
         self.apply()
         if self.barrier is not None and self.bytes:
             self.barrier.receive(self.agent.event, self.bytes)
@@ -158,6 +165,22 @@ class Block:
         return Memory(name, np.full(size, self.fill, np.uint8), self.cluster.faults, fenced=fenced)
 
 
+@dataclass(eq=False, slots=True)
+class Issued:
+    """Asynchronous work that a warp has started.
+
+    Attributes:
+      stores: its groups of stores by TMA; the last one is not committed yet.
+      writes: the events of its stores whose reads it has waited for.
+      tensor, tensor_events: its last tcgen05 product, and the events of all.
+    """
+
+    stores: list[list[Flight]] = field(default_factory=lambda: [[]])
+    writes: int = 0
+    tensor: tuple[Flight, ...] = ()
+    tensor_events: int = 0
+
+
 @dataclass(eq=False)
 class Thread(Agent):
     """A warpgroup or a warp, with the values that it has computed.
@@ -165,10 +188,10 @@ class Thread(Agent):
     Attributes:
       values: by number.
       number: the first of its hardware threads.
-      products, stores: its groups of wgmma and of stores by TMA; the last one is not committed yet.
-      writes: the events of its stores whose reads it has waited for.
-      tensor: its tcgen05 products.
-      tensor_reads: the events of its reads of tensor memory under way.
+      products: its groups of wgmma; the last one is not committed yet.
+      issued: what its warps have started. One thread of the first warp starts work for a warpgroup; all of its threads
+        commit and wait, each for what it has started.
+      moves: the events of its loads and stores of tensor memory under way, by "ld" and "st".
       pending: the wgmma under way, by the ids of their results.
     """
 
@@ -176,10 +199,8 @@ class Thread(Agent):
     values: list[Any] = field(kw_only=True)
     number: int = 0
     products: list[list[Flight]] = field(default_factory=lambda: [[]])
-    stores: list[list[Flight]] = field(default_factory=lambda: [[]])
-    writes: int = 0
-    tensor: list[Flight] = field(default_factory=list)
-    tensor_reads: int = 0
+    issued: Sequence[Issued] = field(default_factory=lambda: tuple(Issued() for _ in range(4)))
+    moves: dict[str, int] = field(default_factory=lambda: {"ld": 0, "st": 0})
     pending: dict[int, Flight] = field(default_factory=dict)
 
     def release(self) -> int:
@@ -230,21 +251,20 @@ class Thread(Agent):
                 block=self.block,
                 values=list(self.values),
                 number=self.number + 32 * number,
+                issued=self.issued[number : number + 1],
             )
             warps.append(warp)
         return warps
 
     def join(self, warps: Sequence["Thread"]) -> None:
-        """Goes on when its warps have ended, with the work that they have started."""
+        """Goes on when its warps have ended."""
         for warp in warps:
             self.known |= warp.known
-            self.tensor_reads |= warp.tensor_reads
-            self.tensor += warp.tensor
-            self.stores[-1:-1] = warp.stores
+            self.moves = {kind: events | warp.moves[kind] for kind, events in self.moves.items()}
 
     def end(self) -> None:
         """Checks that no copy reads the thread's shared memory any longer."""
-        for flight in [flight for group in self.stores for flight in group]:
+        for flight in [flight for issued in self.issued for group in issued.stores for flight in group]:
             words = (
                 f"{self.who} ends while its copy to global memory{f' at {flight.place}' if flight.place else ''} may "
                 "still be reading shared memory: end with plgpu.wait_smem_to_gmem(0)"
@@ -299,6 +319,7 @@ class Cluster:
 
     def __init__(self, timing: Timing, seed: int, faults: Faults, shape: LaunchShape) -> None:
         self.timing, self.faults, self.shape = timing, faults, shape
+        self.scope = object()  # which accesses name, since they outlive the cluster
         self.random = random.Random(seed)
         self.flights: list[Flight] = []
         self.blocks: dict[tuple[int, int, int], Block] = {}
@@ -314,7 +335,7 @@ class Cluster:
         """Returns the agent of asynchronous work that a thread starts."""
         event = self.new_event()
         who = f"{what} of {thread.who}" if place else f"{what} in the pipeline of {thread.who}"
-        return Agent(self, event, thread.known | event, who, thread.program, -1, asynchronous=True)
+        return Agent(self.scope, event, thread.known | event, who, thread.program, -1, asynchronous=True)
 
     def start(self, flight: Flight) -> None:
         """Starts asynchronous work."""

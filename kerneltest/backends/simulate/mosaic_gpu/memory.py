@@ -7,8 +7,9 @@ bits of an integer. Barriers pass it on. Two accesses to a byte conflict if the 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -92,10 +93,10 @@ class Accessed:
     """One access to memory, as later ones see it.
 
     Attributes:
-      scope: the cluster that made it; those of other clusters are in no order.
+      scope: stands for the cluster that made it; those of other clusters are in no order.
       event: the bit by which those that are ordered after it know it.
       visit: who accessed, and where.
-      unfenced: whether it is an ordinary access that is in no order with those of the copy engine and tensor core.
+      unfenced: whether it is an ordinary store, which those of the copy engine and tensor core are not ordered after.
     """
 
     scope: object
@@ -111,7 +112,7 @@ class Agent:
     Attributes:
       event: its bit now.
       known: the bits of the events that it is ordered after, its own included.
-      slot: that its reads are recorded in; operations share one.
+      slot: that its reads are recorded in; operations share one, in which a read hides none that may be under way.
       asynchronous: whether the copy engine or the tensor core accesses for it.
     """
 
@@ -136,7 +137,7 @@ class Faults:
         self.found.setdefault((verdict, detail.buffer, detail.place), Fault(verdict, detail))
 
 
-_UNFENCED = "the copy engine and the tensor core do not wait for ordinary accesses: call plgpu.commit_smem() in between"
+_UNFENCED = "the copy engine and the tensor core do not wait for ordinary stores: call plgpu.commit_smem() in between"
 
 
 _BYTE = np.dtype(np.uint8)
@@ -148,8 +149,8 @@ class Memory:
 
     Attributes:
       data: its bytes.
-      tracked: whether accesses are recorded, which those of an array that is only read need not be.
-      fenced: whether a fence orders ordinary accesses before asynchronous ones.
+      tracked: whether accesses are recorded, which those of an input need not be, since it is only read.
+      fenced: whether a fence orders ordinary stores before asynchronous accesses.
       shape, dtype: of an array, to name its elements.
     """
 
@@ -166,7 +167,7 @@ class Memory:
         size = self.data.size if self.tracked else 0
         self.written = np.full(size, self.initialised)
         self.writers = np.zeros(size, np.int32)
-        self.readers: dict[int, Array] = {}
+        self.readers: dict[int, list[Array]] = {}
         self.log: list[Accessed] = []
         self._unfenced: list[Accessed] = []
 
@@ -187,27 +188,38 @@ class Memory:
 
     def check(self, agent: Agent, access: Access, place: str, layout: Layout) -> None:
         """Checks a read or write against earlier ones, and records it."""
-        if not self.tracked:
-            return
         spots, writes = layout.spots, access is not Access.LOAD
         visit = Visit(access, agent.program, place, agent.who)
+        if not self.tracked:
+            if writes:
+                words = f"{self.name}, which may only be read, is {visit.text()}"
+                self.faults.add(Verdict.INPUT_MODIFIED, MemoryFault("", visit, self.name, words=words))
+            return
         self._compare(agent, visit, self.writers[spots], spots)
         if writes:
-            for readers in self.readers.values():
+            for readers in chain.from_iterable(self.readers.values()):
                 self._compare(agent, visit, readers[spots], spots)
         elif not (written := self.written[spots]).all():
             first = int(np.argmin(written))
             element = self._element(first + spots.start if isinstance(spots, slice) else int(spots[first]))
             self.faults.reads[UndefinedSource(UndefinedCause.UNWRITTEN, place, self.name + element)] = None
-        self.log.append(Accessed(agent.scope, agent.event, visit, self.fenced and not agent.asynchronous))
+        unfenced = self.fenced and writes and not agent.asynchronous
+        self.log.append(Accessed(agent.scope, agent.event, visit, unfenced))
         if self.log[-1].unfenced:
             self._unfenced.append(self.log[-1])
         if writes:
             self.writers[spots], self.written[spots] = len(self.log), True
             return
-        if agent.slot not in self.readers:
-            self.readers[agent.slot] = np.zeros(self.data.size, np.int32)
-        self.readers[agent.slot][spots] = len(self.log)
+        slot = self.readers.setdefault(agent.slot, [])
+        free = next((readers for readers in slot if not self._under_way(agent, readers[spots])), None)
+        if free is None:
+            slot.append(free := np.zeros(self.data.size, np.int32))
+        free[spots] = len(self.log)
+
+    def _under_way(self, agent: Agent, earlier: Array) -> bool:
+        # Whether reads of the agent's cluster may still be under way.
+        others = (self.log[number - 1] for number in _distinct(earlier))
+        return any(other.scope is agent.scope and not other.event & agent.known for other in others)
 
     def fence(self, agent: Agent) -> None:
         """Orders what an agent is ordered after before later accesses of the copy engine and the tensor core."""
@@ -215,14 +227,13 @@ class Memory:
             access.unfenced = not access.event & agent.known
         self._unfenced = [access for access in self._unfenced if access.unfenced]
 
+    def forget_accesses(self) -> None:
+        """Drops what only later accesses need."""
+        self.readers, self.log, self._unfenced = {}, [], []
+        self.writers = np.zeros(0, np.int32)
+
     def _compare(self, agent: Agent, visit: Visit, earlier: Array, spots: slice | Array) -> None:
-        if not earlier.size:
-            return
-        first = int(earlier[0])
-        numbers = [first] if (earlier == first).all() else np.unique(earlier).tolist()
-        for number in numbers:
-            if not number:
-                continue
+        for number in _distinct(earlier):
             other = self.log[number - 1]
             words = ""
             if other.scope is agent.scope and other.event & agent.known:
@@ -245,12 +256,33 @@ class Memory:
         return None if written.all() else np.logical_not(written)
 
 
+def _distinct(numbers: Array) -> list[int]:
+    # Those that are not 0. Mostly all are the same.
+    if not numbers.size or (numbers == numbers[0]).all():
+        numbers = numbers[:1]
+    return [number for number in np.unique(numbers).tolist() if number]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Ref:
-    """A reference: some elements of a memory."""
+    """A reference: some elements of a memory.
+
+    Attributes:
+      outside: the elements that were asked for, as text, if they are not all inside: those of `layout` are others.
+    """
 
     memory: Memory
     layout: Layout
+    outside: str = ""
 
-    def at(self, layout: Layout) -> "Ref":
-        return replace(self, layout=layout)
+    def at(self, layout: Layout, outside: str = "") -> "Ref":
+        return Ref(self.memory, layout, self.outside or outside)
+
+    def check(self, agent: Agent, access: Access, place: str) -> None:
+        """Checks a read or write of the elements, and records it if they are those that were asked for."""
+        if self.outside:
+            visit = Visit(access, agent.program, place, agent.who)
+            detail = MemoryFault("", visit, self.memory.name, self.outside)
+            self.memory.faults.add(Verdict.OUT_OF_BOUNDS, detail)
+        else:
+            self.memory.check(agent, access, place, self.layout)

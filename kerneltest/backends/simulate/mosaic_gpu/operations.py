@@ -7,6 +7,7 @@ operands; an iterator that it returns yields what the thread waits for.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from kerneltest.backends.simulate.mosaic_gpu.machine import (
 )
 from kerneltest.backends.simulate.mosaic_gpu.memory import Agent, Layout, Ref, plain_layout, tiled_layout
 from kerneltest.backends.simulate.mosaic_gpu.program import transforms_of
-from kerneltest.core.details import Access, MemoryFault, Race, Visit
+from kerneltest.core.details import Access, Race, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
 
@@ -180,9 +181,10 @@ def _subview(thread: Thread, op: Operation, ref: Ref, *dynamic: int) -> Ref:
         raise unsupported_failure("a reference with strides or of unknown size", op.place)
     rest = iter(dynamic)
     starts = [next(rest) if start == _DYNAMIC else start for start in op.attributes["static_offsets"]]
+    outside = ""
     if any(not 0 <= start <= n - size for start, size, n in zip(starts, sizes, whole, strict=True)):
         element = ", ".join(f"{start}:{start + size}" for start, size in zip(starts, sizes, strict=True))
-        _outside(thread, ref, Access.LOAD, f"[{element}] of {list(whole)}", op.place)
+        outside = f"[{element}] of {list(whole)}"
         starts = [max(0, min(start, n - size)) for start, size, n in zip(starts, sizes, whole, strict=True)]
     key: list[int | slice] = []
     surplus = len(sizes) - len(shape)
@@ -190,12 +192,7 @@ def _subview(thread: Thread, op: Operation, ref: Ref, *dynamic: int) -> Ref:
         dropped = surplus and size == 1
         surplus -= bool(dropped)
         key.append(start if dropped else slice(start, start + size))
-    return ref.at(ref.layout.view(tuple(key)))
-
-
-def _outside(thread: Thread, ref: Ref, access: Access, element: str, place: str) -> None:
-    visit = Visit(access, thread.program, place, thread.who)
-    thread.block.cluster.faults.add(Verdict.OUT_OF_BOUNDS, MemoryFault("", visit, ref.memory.name, element))
+    return ref.at(ref.layout.view(tuple(key)), outside)
 
 
 def _reshape(thread: Thread, op: Operation, ref: Ref, *_: Any) -> Ref:
@@ -207,17 +204,18 @@ def _transpose(thread: Thread, op: Operation, ref: Ref) -> Ref:
     return ref.at(Layout(ref.layout.addresses.transpose(order), ref.layout.dtype))
 
 
-def _element(thread: Thread, op: Operation, ref: Ref, indices: Sequence[int], access: Access) -> Ref:
+def _element(ref: Ref, indices: Sequence[int]) -> Ref:
+    outside = ""
     if any(not 0 <= i < n for i, n in zip(indices, ref.layout.shape, strict=True)):
-        _outside(thread, ref, access, f"{list(indices)} of {list(ref.layout.shape)}", op.place)
+        outside = f"{list(indices)} of {list(ref.layout.shape)}"
         indices = [0] * len(indices)
-    return ref.at(ref.layout.view(tuple(slice(i, i + 1) for i in indices)))
+    return ref.at(ref.layout.view(tuple(slice(i, i + 1) for i in indices)), outside)
 
 
 def _load_scalar(thread: Thread, op: Operation, memory: Any, *indices: int) -> Any:
     if isinstance(memory, np.ndarray):  # in registers
         return memory[indices]
-    value = _load(thread, op, _element(thread, op, memory, indices, Access.LOAD)).reshape(())
+    value = _load(thread, op, _element(memory, indices)).reshape(())
     return value.item() if op.types[0].dtype.kind in "ib" else value
 
 
@@ -225,19 +223,23 @@ def _store_scalar(thread: Thread, op: Operation, value: Any, memory: Any, *indic
     if isinstance(memory, np.ndarray):
         memory[indices] = value
     else:
-        _store(thread, op, np.asarray(value), _element(thread, op, memory, indices, Access.STORE))
+        _store(thread, op, np.asarray(value), _element(memory, indices))
 
 
 def _load(thread: Thread, op: Operation, ref: Ref) -> Array:
-    ref.memory.check(thread, Access.LOAD, op.place, ref.layout)
+    ref.check(thread, Access.LOAD, op.place)
     return ref.memory.load(ref.layout)
 
 
 def _store(thread: Thread, op: Operation, values: Array, ref: Ref, *more: Any) -> None:
     if more or op.attributes.get("reduction_op") is not None or op.attributes.get("multimem"):
         raise unsupported_failure("a store that combines values", op.place)
+    _write(thread, thread, op, values, ref)
+
+
+def _write(thread: Thread, agent: Agent, op: Operation, values: Array, ref: Ref) -> None:
     _use(thread, values, op.place)
-    ref.memory.check(thread, Access.STORE, op.place, ref.layout)
+    ref.check(agent, Access.STORE, op.place)
     ref.memory.store(ref.layout, values.astype(ref.layout.dtype))
 
 
@@ -321,12 +323,13 @@ def _load_tile(thread: Thread, op: Operation, *operands: Any) -> None:
     layout, inside = target.layout, _inside(ref, windows)
     full = inside is not None and inside[0].shape == layout.shape
     if op.attributes.get("oob_fill_mode") == _IN_BOUNDS and not full:
-        _outside(thread, ref, Access.COPY, f"{windows} of {list(ref.layout.shape)}", op.place)
+        ref = ref.at(ref.layout, f"{windows} of {list(ref.layout.shape)}")
+        ref.check(thread, Access.LOAD, op.place)
     for block in blocks:
         agent = own.cluster.operation(thread, "a copy", op.place)
         if inside is not None:
-            ref.memory.check(agent, Access.LOAD, op.place, inside[0])
-        block.shared.check(agent, Access.COPY, op.place, layout)
+            ref.at(inside[0]).check(agent, Access.LOAD, op.place)
+        Ref(block.shared, layout, target.outside).check(agent, Access.COPY, op.place)
 
         def apply(block: Block = block) -> None:
             values = np.zeros([n for _, n in windows if n >= 0], layout.dtype)
@@ -356,40 +359,52 @@ def _store_tile(thread: Thread, op: Operation, *operands: Any) -> None:
     (ref,), (target,), indices, predicate, peer, *_ = [*_segments(op, operands), ()]
     if peer or op.attributes.get("reduction_op") is not None or op.attributes.get("is_global_broadcast"):
         raise unsupported_failure("a copy that adds, or goes to another device", op.place)
-    if predicate and not predicate[0]:
-        return
+    if not predicate or predicate[0]:
+        _start_store(thread, op, ref, target, indices)
+    if op.attributes.get("commit_group", True):
+        _commit_stores(thread)
+
+
+def _commit_stores(thread: Thread) -> None:
+    for issued in thread.issued:
+        issued.stores.append([])
+
+
+def _start_store(thread: Thread, op: Operation, ref: Ref, target: Ref, indices: Sequence[int]) -> None:
     windows = list(zip(indices, op.attributes["slice_lengths"], strict=True))
     inside = _inside(target, windows)
     agent = thread.block.cluster.operation(thread, "a copy", op.place)
-    ref.memory.check(agent, Access.LOAD, op.place, ref.layout)
+    ref.check(agent, Access.LOAD, op.place)
     writer = thread.block.cluster.operation(thread, "a copy", op.place)
     if inside is not None:
-        target.memory.check(writer, Access.COPY, op.place, inside[0])
+        target.at(inside[0]).check(writer, Access.COPY, op.place)
 
     def apply() -> None:
         if inside is not None:
             values = ref.memory.load(ref.layout).reshape([n for _, n in windows if n >= 0])
             target.memory.store(inside[0], values[inside[1]])
 
-    thread.stores[-1].append(Flight(agent, apply, op.place, writes=writer.event))
-    thread.start(thread.stores[-1][-1])
-    if op.attributes.get("commit_group", True):
-        thread.stores.append([])
+    flight = Flight(agent, apply, op.place, writes=writer.event)
+    thread.issued[0].stores[-1].append(flight)
+    thread.start(flight)
 
 
-def _finish(thread: Thread, groups: list[list[Flight]], keep: int) -> None:
-    # Waits for all but the last groups; the very last is not committed yet.
+def _finish(thread: Thread, groups: list[list[Flight]], keep: int) -> int:
+    # Waits for all but the last groups; the very last is not committed yet. Returns the events of their writes.
+    writes = 0
     while len(groups) - 1 > keep:
         for flight in groups.pop(0):
             flight.complete()
             thread.known |= flight.agent.event
-            thread.writes |= flight.writes
+            writes |= flight.writes
+    return writes
 
 
 def _wait_stores(thread: Thread, op: Operation) -> None:
-    _finish(thread, thread.stores, op.attributes["group"])
-    if "read" not in op.attributes:
-        thread.known |= thread.writes
+    for issued in thread.issued:
+        issued.writes |= _finish(thread, issued.stores, op.attributes["group"])
+        if "read" not in op.attributes:
+            thread.known |= issued.writes
 
 
 # Matrix products and tensor memory.
@@ -397,6 +412,8 @@ def _wait_stores(thread: Thread, op: Operation) -> None:
 
 def _wgmma(thread: Thread, op: Operation, before: Array, a: Any, b: Ref, *_: Any) -> Array:
     agent = thread.block.cluster.operation(thread, "wgmma", op.place)
+    for flight in chain.from_iterable(thread.products):  # the products of a thread follow each other
+        agent.known |= flight.agent.event
     _check_reads(agent, op, a, b)
     result = np.empty(before.shape, op.types[0].dtype)
     earlier = thread.pending.get(id(before))
@@ -416,7 +433,7 @@ def _wgmma(thread: Thread, op: Operation, before: Array, a: Any, b: Ref, *_: Any
 def _check_reads(agent: Agent, op: Operation, *references: Any) -> None:
     for ref in references:
         if isinstance(ref, Ref):
-            ref.memory.check(agent, Access.LOAD, op.place, ref.layout)
+            ref.check(agent, Access.LOAD, op.place)
 
 
 def _wait_products(thread: Thread, keep: int) -> None:
@@ -441,10 +458,10 @@ def _tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
     if op.attributes.get("collective") or any(map(len, others)):
         raise unsupported_failure("a product of two blocks, with scales or with sparse operands", op.place)
     agent = thread.block.cluster.operation(thread, "tcgen05_mma", op.place)
-    for flight in thread.tensor:  # the products of a thread follow each other
-        agent.known |= flight.agent.event
+    issued = thread.issued[0]
+    agent.known |= issued.tensor_events  # the products of a thread follow each other
     _check_reads(agent, op, a, b, out if accumulates else None)
-    out.memory.check(agent, Access.STORE, op.place, out.layout)
+    out.check(agent, Access.STORE, op.place)
 
     def apply() -> None:
         result = product(a.memory.load(a.layout), b.memory.load(b.layout), out.layout.dtype)
@@ -452,8 +469,9 @@ def _tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
             result = result + out.memory.load(out.layout).astype(result.dtype)
         out.memory.store(out.layout, result.astype(out.layout.dtype))
 
-    thread.tensor.append(Flight(agent, apply, op.place, before=tuple(thread.tensor[-1:])))
-    thread.start(thread.tensor[-1])
+    issued.tensor = (Flight(agent, apply, op.place, before=issued.tensor),)
+    issued.tensor_events |= agent.event
+    thread.start(*issued.tensor)
 
 
 def _commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool = True) -> None:
@@ -461,22 +479,29 @@ def _commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool 
         raise unsupported_failure("a commit for two blocks", op.place)
     if predicate:
         agent = thread.block.cluster.operation(thread, "tcgen05_commit_arrive", op.place)
-        for flight in thread.tensor:
-            agent.event |= flight.agent.event
+        issued = thread.issued[0]
+        agent.event |= thread.release() | issued.tensor_events
         barrier = thread.block.barriers[address]
-        thread.start(Flight(agent, lambda: None, op.place, barrier, before=tuple(thread.tensor[-1:])))
+        thread.start(Flight(agent, lambda: None, op.place, barrier, before=issued.tensor))
 
 
 def _load_tensor(thread: Thread, op: Operation, ref: Ref) -> Array:
     agent = thread.block.cluster.operation(thread, "async_load_tmem", op.place)
     _check_reads(agent, op, ref)
-    thread.tensor_reads |= agent.event
+    thread.moves["ld"] |= agent.event
     return ref.memory.load(ref.layout)
 
 
-def _wait_tensor_reads(thread: Thread) -> None:
-    thread.known |= thread.tensor_reads
-    thread.tensor_reads = 0
+def _store_tensor(thread: Thread, op: Operation, values: Array, ref: Ref) -> None:
+    agent = thread.block.cluster.operation(thread, "async_store_tmem", op.place)
+    agent.known |= thread.moves["st"]  # the stores of a thread follow each other
+    thread.moves["st"] |= agent.event
+    _write(thread, agent, op, values, ref)
+
+
+def _wait_moves(thread: Thread, kind: str) -> None:
+    thread.known |= thread.moves[kind]
+    thread.moves[kind] = 0
 
 
 _RESPONSE = 16  # bytes
@@ -486,7 +511,7 @@ def _cancel(thread: Thread, op: Operation, ref: Ref, address: int, predicate: bo
     # Each block runs by itself, as if all had started before the first request.
     for block in thread.block.cluster.blocks.values() if predicate else ():
         agent = thread.block.cluster.operation(thread, "a request to cancel", op.place)
-        block.shared.check(agent, Access.COPY, op.place, ref.layout)
+        Ref(block.shared, ref.layout, ref.outside).check(agent, Access.COPY, op.place)
         apply = partial(block.shared.store, ref.layout, np.zeros(ref.layout.shape, ref.layout.dtype))
         thread.start(Flight(agent, apply, op.place, block.barriers[address], _RESPONSE))
 
@@ -533,13 +558,11 @@ _PTX: Sequence[tuple[re.Pattern[str], Callable[[Compiler, Operation, str], Step 
         r"^bar\.sync \$0, (\d+);$": _named_barrier,
         r"^wgmma\.commit_group()": lambda compiler, op, _: lambda thread: thread.products.append([]),
         r"^wgmma\.wait_group\.sync\.aligned (\d+);": lambda compiler, op, keep: partial(_wait_products, keep=int(keep)),
-        r"^cp\.async\.bulk\.commit_group()": lambda compiler, op, _: lambda thread: thread.stores.append([]),
+        r"^cp\.async\.bulk\.commit_group()": lambda compiler, op, _: _commit_stores,
         r"^barrier\.cluster\.wait()": lambda compiler, op, _: lambda thread: _meet_cluster(thread, op),
-        r"^tcgen05\.wait::ld()": lambda compiler, op, _: _wait_tensor_reads,
+        r"^tcgen05\.wait::(ld|st)": lambda compiler, op, kind: partial(_wait_moves, kind=kind),
         r"mapa\.shared::cluster\.u32 .*mbarrier\.arrive\.shared::cluster()": _remote_arrival,
-        r"^(barrier\.cluster\.arrive|fence\.|wgmma\.fence|setmaxnreg|griddepcontrol|tcgen05\.wait::st)": (
-            lambda compiler, op, _: None
-        ),
+        r"^(barrier\.cluster\.arrive|fence\.|wgmma\.fence|setmaxnreg|griddepcontrol)": (lambda compiler, op, _: None),
     }.items()
 )
 
@@ -690,6 +713,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "mosaic_gpu.arrive_expect_tx": _expect,
     "nvvm.mbarrier.try_wait.parity": _wait,
     "gpu.barrier": _meet_block,
+    "nvvm.bar.warp.sync": _nothing,
     "mosaic_gpu.async_load": _load_tile,
     "mosaic_gpu.async_store": _store_tile,
     "mosaic_gpu.async_prefetch": _nothing,
@@ -703,7 +727,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "mosaic_gpu.tcgen05_mma": _tensor_product,
     "mosaic_gpu.tcgen05_commit_arrive": _commit_tensor,
     "mosaic_gpu.async_load_tmem": _load_tensor,
-    "mosaic_gpu.async_store_tmem": lambda thread, op, values, ref: _store(thread, op, values, ref),
+    "mosaic_gpu.async_store_tmem": _store_tensor,
     **dict.fromkeys(
         "mosaic_gpu.tmem_relinquish_alloc_permit mosaic_gpu.tmem_dealloc nvvm.tcgen05.fence".split(), _nothing
     ),

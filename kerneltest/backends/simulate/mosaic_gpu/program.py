@@ -12,7 +12,7 @@ from kerneltest.backends.simulate.simulation import ELEMENTS
 from kerneltest.core.source_location import relative_path
 from kerneltest.trace.jax_compat.mlir import attributes_of
 
-_OPAQUE = np.dtype(object)  # pointers, structures and barriers
+_OPAQUE = np.dtype(object)  # pointers, structures and barriers: types of a dialect, whose names begin with !
 _ELEMENTS = {**ELEMENTS, "index": np.dtype(np.int64), "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu)}
 _SHAPED = re.compile(r"(vector|memref)<((?:[\d?]+x)*)([^,>]+)")
 _LINE = re.compile(r'"([^"]+\.py)":(\d+)')
@@ -29,10 +29,15 @@ def read_program(module: Any) -> tuple[Region, int]:
 
 
 def parse_type(text: str) -> Type:
-    """Returns a type, given its MLIR text; `pointer` says that it is a reference."""
-    if (shaped := _SHAPED.match(text)) is None:
-        return Type((), _ELEMENTS.get(text, _OPAQUE), pointer=False)
-    kind, lengths, element = shaped.groups()
+    """Returns a type, given its MLIR text; `pointer` says that it is a reference.
+
+    Raises:
+      Failure: `unavailable` if its elements are of an unknown type.
+    """
+    shaped = _SHAPED.match(text)
+    kind, lengths, element = shaped.groups() if shaped else ("", "", text)
+    if element not in _ELEMENTS and not element.startswith("!"):
+        raise unsupported_failure(f"elements of type {element}")
     shape = tuple(int(length) for length in lengths.split("x")[:-1])
     return Type(shape, _ELEMENTS.get(element, _OPAQUE), kind == "memref")
 
