@@ -195,8 +195,10 @@ class _Search:
         verified = 0
         while self.passing:
             rules = self.fitting()
-            if not rules or self.tried >= _MOST_TRIED:
+            if not rules:
                 break
+            if self.tried >= _MOST_TRIED:
+                return None  # rules that no trial has told apart are guesses
             best, rivals = rules[0], rules[1:_RIVALS]
             number = self._most_telling(best, rivals)
             if number is None:
@@ -226,11 +228,12 @@ class _Search:
         return min(weights, key=lambda number: (abs(weights[number] - half), number))
 
     def _untried(self, rule: _Rule, turn: int) -> int | None:
-        # One that is to fail and one that is to pass take turns; the last ones differ most from the failing one.
+        # One that is to fail and one that is to pass take turns: one of lengths that were not tried, if there is one.
         known = self.failing | self.passing | self._skipped
-        every = (1 << len(self._signatures)) - 1
-        wanted = (rule.bits if turn % 2 else ~rule.bits) & every & ~known
-        return wanted.bit_length() - 1 if wanted else None
+        wanted = (rule.bits if turn % 2 else ~rule.bits) & ~known
+        numbers = [number for number in reversed(range(len(self._signatures))) if wanted >> number & 1]
+        tried = {each.dims for number, each in enumerate(self._signatures) if known >> number & 1}
+        return next((n for n in numbers if self._signatures[n].dims not in tried), next(iter(numbers), None))
 
 
 def _conjunction(parts: Sequence[_Rule]) -> _Rule:

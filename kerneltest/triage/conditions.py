@@ -232,12 +232,13 @@ def _terms_of_remainders(name: str, lengths: Sequence[int], block: int) -> Itera
     def term(words: str, test: Callable[[int], bool], cost: int) -> Term:
         return Term(f"{name} is {words}", lambda features: test(features.lengths[name]), cost)
 
-    for step in range(2, min(_MOST_STEP, lengths[-1]) + 1):
+    for step in sorted({*range(2, min(_MOST_STEP, lengths[-1]) + 1), block} - {0, 1}):
         if step not in _POWERS and step != block:
             yield term(f"not a multiple of {step}", partial(_has_rest, step), 4)
         if step != block:
             yield term(f"a multiple of {step}" if step > 2 else "even", partial(_leaves, step, 0), 4)
-        for rest in range(1, step if 2 < step <= _MOST_RESTS or step == block else 1):
+        rests = step - 1 if step <= _MOST_RESTS or step == block else step in _POWERS
+        for rest in range(1, rests + 1 if step > 2 else 1):
             words = f"{rest} more than a multiple of {step if step != block else f'its block, {block}'}"
             yield term(words, partial(_leaves, step, rest), 4 if step == block else 6)
 
