@@ -122,7 +122,7 @@ def _array(file: IO[bytes], most: int) -> Array:
 _MOST_PLAN = 2**24  # bytes
 _MOST_COMMAS = 2**20  # values of a plan: each takes two bytes there, but 400 in an error
 _MOST_LINE = 2**21  # bytes of one record
-_MOST_RECORDS = 2**31  # bytes of an unpacked shard: more than a million cases
+_MOST_RECORDS = 5 * 2**29  # bytes of an unpacked shard: more than a million cases
 _MOST_TEXT = 20_000  # characters of a message
 _MOST_DETAIL = 4_000  # characters of a text in a detail, most of which the message has as well
 
