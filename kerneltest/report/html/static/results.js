@@ -47,7 +47,7 @@ function bindMatrix(data, table) {
       bump(keyOf(rows.pairing[row], rows.backend[row], rows.dtype[row]), rows.verdict[row]);
     }
     const shown = columns.map((backend) => selected.length === 0 || lines.some(({ pairing }) => counts.has(keyOf(pairing, backend, -1))));
-    for (const { line, pairing, dtype, cells } of lines) {
+    for (const { pairing, dtype, cells } of lines) {
       cells.forEach(({ cell, link, tail }, i) => {
         cell.hidden = !shown[i];
         const mine = counts.get(keyOf(pairing, columns[i], dtype));
