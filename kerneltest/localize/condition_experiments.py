@@ -22,7 +22,7 @@ from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature, dtype_groups, signatures
 from kerneltest.records.schema import ConfirmedCondition, Record
 from kerneltest.shrink.smaller_cases import stretched_arguments
-from kerneltest.triage.conditions import Features, Term, terms
+from kerneltest.triage.conditions import MOST_EXCEPTIONS, Features, Term, matching_bits, terms
 from kerneltest.triage.symptoms import OF_ROUNDING, symptom
 
 _MOST_TRIED = 48  # signatures
@@ -35,7 +35,6 @@ _RIVALS = 80  # rules that a trial is to tell apart
 _MANY_BLOCKS = 64  # a length that is whole blocks of most kernels
 _VERIFIED = 2  # further signatures that must fail, and that must pass
 _MOST_TERMS = 150  # that are tried in pairs
-_MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a rule, if no rule is exact
 
 
 def features_of(pairing: Pairing, signature: Signature) -> Features:
@@ -145,7 +144,7 @@ class _Search:
         blocks = {name: dim.block for name, dim in pairing.dims.items() if dim.block}
         rules: dict[int, _Rule] = {}
         for term in terms(known, blocks, thorough=True):
-            bits = sum(1 << i for i, each in enumerate(known) if term.holds(each))
+            bits = matching_bits(term, known)
             if bits not in rules or term.cost < rules[bits].cost:
                 rules[bits] = _Rule((term,), term.cost, bits)
         self._single = sorted(rules.values(), key=lambda rule: rule.cost)
@@ -185,18 +184,16 @@ class _Search:
         best = min(holding, key=lambda rule: ((rule.bits & self.passing).bit_count(), rule.cost), default=None)
         if best is None:
             return None
-        left, fulfilled = (
-            (best.bits & self.passing).bit_count(),
-            (best.bits & (self.failing | self.passing)).bit_count(),
-        )
-        return best if left <= _MOST_EXCEPTIONS * fulfilled and best.bits & self.passing != self.passing else None
+        left = (best.bits & self.passing).bit_count()
+        fulfilled = left + (best.bits & self.failing).bit_count()
+        return best if left <= MOST_EXCEPTIONS * fulfilled and best.bits & self.passing != self.passing else None
 
     def run(self) -> _Rule | None:
         verified = 0
         while self.passing:
             rules = self.fitting()
             if not rules:
-                break
+                return self.nearly_fitting()
             if self.tried >= _MOST_TRIED:
                 return None  # rules that no trial has told apart are guesses
             best, rivals = rules[0], rules[1:_RIVALS]
@@ -207,9 +204,7 @@ class _Search:
             if number is None:
                 return best
             self._try(number)
-        if not self.passing:
-            return None
-        return next(iter(self.fitting()), None) or self.nearly_fitting()
+        return None
 
     def _most_telling(self, best: _Rule, rivals: Sequence[_Rule]) -> int | None:
         known = self.failing | self.passing | self._skipped

@@ -40,4 +40,4 @@ def _loops(call: Call) -> Iterator[str]:
             place = line_of(equation.source_info)
             steps[place] = max(equation.params["length"], steps.get(place, 0))
     for place in (place for place, most in steps.items() if most == 1):
-        yield f"the loop at {place} has one step in every case; if lengths decide how many, plan longer ones"
+        yield f"the loop at {place} has one step in every case; plan longer lengths if these determine its steps"

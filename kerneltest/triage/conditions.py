@@ -85,9 +85,9 @@ def signature_condition(
     )
     for term in terms([*failing, *passing, *covered], blocks):
         if all(map(term.holds, failing)) and all(map(term.holds, covered)):
-            exceptions = _matching_bits(term, passing)
+            exceptions = matching_bits(term, passing)
             if exceptions.bit_count() < len(passing):
-                hidden = _matching_bits(term, unsure).bit_count()
+                hidden = matching_bits(term, unsure).bit_count()
                 fitting.append((exceptions.bit_count(), term.cost, hidden, term.words, exceptions))
     if not fitting:
         return _product_condition(failing, passing, covered)
@@ -130,7 +130,7 @@ def two_conditions(
     if len(failing) < _ENOUGH or not passing or signature_condition(failing, passing, blocks).exact:
         return None
     plain = [
-        (term.cost, _matching_bits(term, failing), _matching_bits(term, passing))
+        (term.cost, matching_bits(term, failing), matching_bits(term, passing))
         for term in terms([*failing, *passing], blocks)
         if term.cost <= 1
     ]
@@ -150,7 +150,8 @@ def two_conditions(
     return (_numbers(best[2]), _numbers(best[3])) if best is not None else None
 
 
-def _matching_bits(term: Term, signatures: Sequence[Features]) -> int:
+def matching_bits(term: Term, signatures: Sequence[Features]) -> int:
+    """Returns the signatures that have a property, as the bits of their numbers."""
     return sum(1 << i for i, each in enumerate(signatures) if term.holds(each))
 
 
@@ -172,7 +173,7 @@ _MOST_SIDES = 300  # sets of failing signatures that are tried in pairs, those t
 MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
 _POWERS = (2, 4, 8, 16, 32, 64, 128)
 _MOST_STEP = 64  # of the numbers that lengths may be multiples of, beside powers
-_MOST_RESTS = 8  # the number up to which remainders are told apart, beside blocks
+_EVERY_REMAINDER = 8  # the greatest divisor of which each remainder is tried; of other powers of two, only 1 is
 
 
 def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough: bool = False) -> Iterator[Term]:
@@ -237,8 +238,8 @@ def _terms_of_remainders(name: str, lengths: Sequence[int], block: int) -> Itera
             yield term(f"not a multiple of {step}", partial(_has_rest, step), 4)
         if step != block:
             yield term(f"a multiple of {step}" if step > 2 else "even", partial(_leaves, step, 0), 4)
-        rests = step - 1 if step <= _MOST_RESTS or step == block else step in _POWERS
-        for rest in range(1, rests + 1 if step > 2 else 1):
+        remainders = range(1, step) if step == block or step <= _EVERY_REMAINDER else (1,) * (step in _POWERS)
+        for rest in remainders:
             words = f"{rest} more than a multiple of {step if step != block else f'its block, {block}'}"
             yield term(words, partial(_leaves, step, rest), 4 if step == block else 6)
 

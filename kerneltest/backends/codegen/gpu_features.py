@@ -78,6 +78,6 @@ def check_features(traced: Traced, target: Target) -> None:
     for call, (feature, line, chosen), having in lacking:
         words = f"{target} has no {feature}, which {' and '.join(having)} have"
         if chosen:
-            words += ": JAX's pipeline chose it since the kernel was traced for compute capability 9.0"
+            words += ": JAX's pipeline chose it because the kernel was traced for compute capability 9.0"
         verdict = Verdict.UNAVAILABLE if chosen else Verdict.UNIMPLEMENTED
         raise Failure(verdict, NotBuilt(Stage.LOWER, call.name, "", words, source=line))

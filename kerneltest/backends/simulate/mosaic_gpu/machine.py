@@ -73,24 +73,16 @@ class Barrier:
 
 @dataclass(eq=False)
 class Flight:
-    """Asynchronous work under way.
+    """Asynchronous work under way."""
 
-    Attributes:
-      agent: accesses memory for it.
-      apply: has its effect.
-      place: that started it.
-      barrier, bytes: what is signalled at its end; no bytes stand for an arrival.
-      before: work that it comes after.
-      writes: the event of its writes, if it is not that of its reads.
-    """
-
-    agent: Agent
-    apply: Callable[[], None]
-    place: str
+    agent: Agent  # accesses memory for it
+    apply: Callable[[], None]  # has its effect
+    place: str  # that started it
+    # barrier, bytes: what is signalled at its end; no bytes stand for an arrival
     barrier: Barrier | None = None
     bytes: int = 0
-    before: Sequence["Flight"] = ()
-    writes: int = 0
+    before: Sequence["Flight"] = ()  # work that it comes after
+    writes: int = 0  # the event of its writes, if it is not that of its reads
     done: bool = False
 
     def complete(self) -> None:
@@ -136,18 +128,12 @@ class Rendezvous:
 
 @dataclass(eq=False)
 class Block:
-    """One block of a grid.
+    """One block of a grid."""
 
-    Attributes:
-      index: along x, y and z.
-      rank: the same in its cluster.
-      fill: of memory that was never written, a byte.
-    """
-
-    index: tuple[int, int, int]
-    rank: tuple[int, int, int]
+    index: tuple[int, int, int]  # along x, y and z
+    rank: tuple[int, int, int]  # the same in its cluster
     cluster: "Cluster"
-    fill: int
+    fill: int  # of memory that was never written, a byte
     barriers: dict[int, Barrier] = field(default_factory=dict)
     meetings: dict[Any, Rendezvous] = field(default_factory=dict)
 
@@ -167,41 +153,31 @@ class Block:
 
 @dataclass(eq=False, slots=True)
 class Issued:
-    """Asynchronous work that a warp has started.
+    """Asynchronous work that a warp has started."""
 
-    Attributes:
-      stores: its groups of stores by TMA; the last one is not committed yet.
-      writes: the events of its stores whose reads it has waited for.
-      tensor, tensor_events: its last tcgen05 product, and the events of all.
-    """
-
+    # its groups of stores by TMA; the last one is not committed yet
     stores: list[list[Flight]] = field(default_factory=lambda: [[]])
-    writes: int = 0
+    writes: int = 0  # the events of its stores whose reads it has waited for
+    # tensor, tensor_events: its last tcgen05 product, and the events of all
     tensor: tuple[Flight, ...] = ()
     tensor_events: int = 0
 
 
 @dataclass(eq=False)
 class Thread(Agent):
-    """A warpgroup or a warp, with the values that it has computed.
-
-    Attributes:
-      values: by number.
-      number: the first of its hardware threads.
-      products: its groups of wgmma; the last one is not committed yet.
-      issued: what its warps have started. One thread of the first warp starts work for a warpgroup; all of its threads
-        commit and wait, each for what it has started.
-      moves: the events of its loads and stores of tensor memory under way, by "ld" and "st".
-      pending: the wgmma under way, by the ids of their results.
-    """
+    """A warpgroup or a warp, with the values that it has computed."""
 
     block: Block = field(kw_only=True)
-    values: list[Any] = field(kw_only=True)
-    number: int = 0
+    values: list[Any] = field(kw_only=True)  # by number
+    number: int = 0  # the first of its hardware threads
+    # its groups of wgmma; the last one is not committed yet
     products: list[list[Flight]] = field(default_factory=lambda: [[]])
+    # what its warps have started. One thread of the first warp starts work for a warpgroup; all of its threads commit
+    # and wait, each for what it has started
     issued: Sequence[Issued] = field(default_factory=lambda: tuple(Issued() for _ in range(4)))
+    # the events of its loads and stores of tensor memory under way, by "ld" and "st"
     moves: dict[str, int] = field(default_factory=lambda: {"ld": 0, "st": 0})
-    pending: dict[int, Flight] = field(default_factory=dict)
+    pending: dict[int, Flight] = field(default_factory=dict)  # the wgmma under way, by the ids of their results
 
     def release(self) -> int:
         """Returns what the thread knows, to pass it on, and begins its next event."""

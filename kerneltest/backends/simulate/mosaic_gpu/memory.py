@@ -80,7 +80,7 @@ def tiled_layout(shape: Sequence[int], dtype: np.dtype, offset: int, tile: Seque
     """
     lead, last = tuple(shape[: len(shape) - len(tile)]), tuple(shape[len(shape) - len(tile) :])
     counts = [length // size for length, size in zip(last, tile, strict=True)]
-    linear = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(*lead, *counts, *tile)
+    linear = np.arange(int(np.prod(shape, dtype=np.int64))).reshape((*lead, *counts, *tile))
     axes = [axis + len(lead) + part * len(tile) for axis in range(len(tile)) for part in range(2)]
     at = linear.transpose(*range(len(lead)), *axes).reshape(tuple(shape)) * dtype.itemsize + offset
     if swizzle > 16:
@@ -90,39 +90,27 @@ def tiled_layout(shape: Sequence[int], dtype: np.dtype, offset: int, tile: Seque
 
 @dataclass(eq=False, slots=True)
 class Accessed:
-    """One access to memory, as later ones see it.
+    """One access to memory, as later ones see it."""
 
-    Attributes:
-      scope: stands for the cluster that made it; those of other clusters are in no order.
-      event: the bit by which those that are ordered after it know it.
-      visit: who accessed, and where.
-      unfenced: whether it is an ordinary store, which those of the copy engine and tensor core are not ordered after.
-    """
-
-    scope: object
-    event: int
-    visit: Visit
+    scope: object  # stands for the cluster that made it; those of other clusters are in no order
+    event: int  # the bit by which those that are ordered after it know it
+    visit: Visit  # who accessed, and where
+    # whether it is an ordinary store, which those of the copy engine and tensor core are not ordered after
     unfenced: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class Agent:
-    """A thread or an asynchronous operation, which accesses memory.
-
-    Attributes:
-      event: its bit now.
-      known: the bits of the events that it is ordered after, its own included.
-      slot: that its reads are recorded in; operations share one, in which a read hides none that may be under way.
-      asynchronous: whether the copy engine or the tensor core accesses for it.
-    """
+    """A thread or an asynchronous operation, which accesses memory."""
 
     scope: object
-    event: int
-    known: int
+    event: int  # its bit now
+    known: int  # the bits of the events that it is ordered after, its own included
     who: str
     program: tuple[int, ...]
+    # that its reads are recorded in; operations share one, in which a read hides none that may be under way
     slot: int = 0
-    asynchronous: bool = False
+    asynchronous: bool = False  # whether the copy engine or the tensor core accesses for it
 
 
 @dataclass(eq=False)
@@ -145,21 +133,15 @@ _BYTE = np.dtype(np.uint8)
 
 @dataclass(eq=False)
 class Memory:
-    """An array in global memory, the shared memory of a block, or its tensor memory.
-
-    Attributes:
-      data: its bytes.
-      tracked: whether accesses are recorded, which those of an input need not be, since it is only read.
-      fenced: whether a fence orders ordinary stores before asynchronous accesses.
-      shape, dtype: of an array, to name its elements.
-    """
+    """An array in global memory, the shared memory of a block, or its tensor memory."""
 
     name: str
-    data: Array
+    data: Array  # its bytes
     faults: Faults
-    tracked: bool = True
+    tracked: bool = True  # whether accesses are recorded, which those of an input need not be, since it is only read
     initialised: bool = False
-    fenced: bool = False
+    fenced: bool = False  # whether a fence orders ordinary stores before asynchronous accesses
+    # shape, dtype: of an array, to name its elements
     shape: tuple[int, ...] = ()
     dtype: np.dtype = _BYTE
 
@@ -265,14 +247,11 @@ def _distinct(numbers: Array) -> list[int]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ref:
-    """A reference: some elements of a memory.
-
-    Attributes:
-      outside: the elements that were asked for, as text, if they are not all inside: those of `layout` are others.
-    """
+    """A reference: some elements of a memory."""
 
     memory: Memory
     layout: Layout
+    # the elements that were asked for, as text, if they are not all inside: those of `layout` are others
     outside: str = ""
 
     def at(self, layout: Layout, outside: str = "") -> "Ref":

@@ -33,7 +33,7 @@ from kerneltest.backends.simulate.mosaic_gpu.machine import (
     Wait,
     run_together,
 )
-from kerneltest.backends.simulate.mosaic_gpu.memory import Agent, Layout, Ref, plain_layout, tiled_layout
+from kerneltest.backends.simulate.mosaic_gpu.memory import Agent, Layout, Ref, tiled_layout
 from kerneltest.backends.simulate.mosaic_gpu.program import transforms_of
 from kerneltest.core.details import Access, Race, Visit
 from kerneltest.core.dtypes import Array
@@ -163,12 +163,7 @@ def _slice_shared(thread: Thread, op: Operation) -> Any:
     layouts = thread.block.cluster.shape.layouts
     if op.results not in layouts:
         tile, swizzle = transforms_of(op.attributes.get("out_transforms", ""), op.place)
-        tiled = tile or swizzle > 16
-        layouts[op.results] = (
-            tiled_layout(kind.shape, kind.dtype, offset, tile, swizzle)
-            if tiled
-            else plain_layout(kind.shape, kind.dtype, offset)
-        )
+        layouts[op.results] = tiled_layout(kind.shape, kind.dtype, offset, tile, swizzle)
     return Ref(thread.block.shared, layouts[op.results])
 
 
@@ -196,12 +191,12 @@ def _subview(thread: Thread, op: Operation, ref: Ref, *dynamic: int) -> Ref:
 
 
 def _reshape(thread: Thread, op: Operation, ref: Ref, *_: Any) -> Ref:
-    return ref.at(Layout(ref.layout.addresses.reshape(op.types[0].shape), ref.layout.dtype))
+    return ref.at(ref.layout.moved(ref.layout.addresses.reshape(op.types[0].shape)))
 
 
 def _transpose(thread: Thread, op: Operation, ref: Ref) -> Ref:
     order = [int(axis) for axis in re.findall(r"d(\d+)", op.attributes["permutation"].partition("->")[2])]
-    return ref.at(Layout(ref.layout.addresses.transpose(order), ref.layout.dtype))
+    return ref.at(ref.layout.moved(ref.layout.addresses.transpose(order)))
 
 
 def _element(ref: Ref, indices: Sequence[int]) -> Ref:
