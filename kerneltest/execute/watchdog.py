@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from types import FrameType
 from typing import Any, Protocol, TextIO
 
 from kerneltest.core import exit_guard
@@ -72,6 +73,11 @@ _MACHINES = ("numerics", "trace")  # the rooms that evaluate oracles and kernels
 
 def _on_wake(number: int, frame: object) -> None:
     """Handles `_WAKE`: the hang is raised in here."""
+
+
+def _is_of_runner(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return is_internal(file) and not is_internal(file, *_MACHINES)
 
 
 class Watchdog:
@@ -194,18 +200,19 @@ class Watchdog:
         cause = f"no answer within {self.seconds:g} s while {activity.phase}"
         return CrashReason(cause, is_hang=True, location=location)
 
-    # Returns the ids of the frames of the user's code, and of kerneltest's machines that evaluate it. Compiled code may
-    # drop an exception, and Python does so in callbacks of its garbage collector, of which JAX has one.
+    # Returns the ids of the frames of the user's code, of kerneltest's machines that evaluate it, and of what they call
+    # back. Compiled code may drop an exception, and Python does so in callbacks of its garbage collector, of which JAX
+    # has one.
     def _evaluating_calls(self) -> set[int]:
         found = set()
         with thread_stacks() as frames:
             frame = frames.get(self._watched)
             while frame is not None:
-                file = frame.f_code.co_filename
-                if is_internal(file) and not is_internal(file, *_MACHINES):
+                caller = frame.f_back
+                if _is_of_runner(frame) and (caller is None or not is_internal(caller.f_code.co_filename, *_MACHINES)):
                     break
                 found.add(id(frame))
-                frame = frame.f_back
+                frame = caller
         return found
 
     def _is_in_debugger(self) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 
@@ -70,7 +71,10 @@ def test_a_kernel_that_takes_too_long_is_left_out() -> None:
     assert coverage.left_out
 
 
-def test_a_hang_that_is_dropped_while_numpy_evaluates_is_raised_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_early", [False, True])
+def test_a_hang_that_is_dropped_while_numpy_evaluates_is_raised_again(
+    is_early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Python drops what is raised inside a callback of its garbage collector, and JAX has one."""
     happened: list[str] = []
     raise_into = ctypes.pythonapi.PyThreadState_SetAsyncExc
@@ -86,7 +90,16 @@ def test_a_hang_that_is_dropped_while_numpy_evaluates_is_raised_again(monkeypatc
 
     monkeypatch.setattr(watchdog.exit_guard, "leave", leave)
     monkeypatch.setattr(ctypes.pythonapi, "PyThreadState_SetAsyncExc", raise_second)
-    pairing = kt.oracle_for(_long, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(4,))))(lambda x: x)
+
+    def until_hang(values):
+        while is_early and not happened:  # so that the first is raised before the kernel begins
+            pass
+        return np.asarray(values)
+
+    def kernel(x):
+        return _long(jax.pure_callback(until_hang, x, x))
+
+    pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(4,))))(lambda x: x)
     coverage = measure_coverage(pairing, "long", "quick", seconds=0.5)
     assert set(happened) == {"raised"}
     assert len(happened) == len(coverage.left_out) + 1
