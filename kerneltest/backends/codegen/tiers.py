@@ -20,7 +20,7 @@ from kerneltest.core.targets import TARGETS, X_BY_JAX, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text
-from kerneltest.trace.jax_compat.mosaic_gpu_lowering import lowering_for
+from kerneltest.trace.jax_compat.mosaic_gpu_lowering import has_lowering, lowering_for
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.runnable import call_as_function, runnable
 from kerneltest.trace.tracing import Call, Traced
@@ -135,6 +135,8 @@ def _too_many_elements(most: str, after: str) -> Excess:
     return Excess(words, "elements of a block", math.prod(shape) if shape else None, int(most))
 
 
+_NO_CALL = f"JAX {jax.__version__} lowers no pl.pallas_call to Mosaic GPU: write the kernel with plgpu.kernel"
+
 _RULES: tuple[Rule, ...] = (
     (
         re.compile(r"Maximum allowed number of elements is (\d+)(.*)", re.DOTALL),
@@ -196,6 +198,9 @@ def lower(traced: Traced, target: Target) -> tuple[LoweredKernel, ...]:
         shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
         check_features(traced, target)
         for call in traced.calls:
+            if not has_lowering(call.equation):
+                source = line_of(call.equation.source_info)
+                raise Failure(Verdict.UNIMPLEMENTED, NotBuilt(Stage.LOWER, call.name, "", _NO_CALL, source=source))
             check_launch(call.name, mosaic_launch(call.equation), 0, target)
         return _lower(runnable(traced, interpret=False), shapes, target, "", _RULES)
     return tuple(kernel for call in traced.calls for kernel in lower_call(call, target))

@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,18 @@ def test_what_jax_chose_for_the_traced_gpu_is_not_the_kernels_fault() -> None:
     with pytest.raises(Failure, match=r"sm_80 has no TMA.*traced for compute capability 9\.0") as caught:
         stage.prepare(_matrix(make(True)))
     assert caught.value.verdict == "unavailable"
+
+
+def test_a_pallas_call_is_lowered_to_mosaic_gpu_while_jax_does() -> None:
+    def call(x: jax.Array) -> jax.Array:
+        return pl.pallas_call(lambda x, o: None, x, compiler_params=mosaic_gpu.CompilerParams())(x)
+
+    (stage,) = resolve(["lower:sm_90"])
+    with nullcontext() if jax.__version_info__ < (0, 12) else pytest.raises(Failure) as caught:
+        stage.prepare(_traced(call, n=128))
+    if caught is not None:
+        assert caught.value.verdict == "unimplemented"
+        assert re.search(rf"write the kernel with plgpu\.kernel \(.*{HERE.name}:\d+", str(caught.value))
 
 
 def test_tpu_kernels_are_refused() -> None:
