@@ -102,7 +102,7 @@ def test_a_hang_that_is_dropped_while_numpy_evaluates_is_raised_again(
     pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(4,))))(lambda x: x)
     coverage = measure_coverage(pairing, "long", "quick", seconds=0.5)
     assert set(happened) == {"raised"}
-    assert len(happened) == len(coverage.left_out) + 1
+    assert len(happened) > len(coverage.left_out) > 0  # Python may drop some of the others, too
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "missing"])
