@@ -37,7 +37,9 @@ socket.socket.connect = refuse
 TOGETHER = (
     "absolute-tolerance", "ci", "edges", "flaky-device", "private-kernels", "shard-map", "state-rng-callbacks",
 )  # fmt: skip
-ALONE = {"compare-commits": (0, 0, 0, 1, 1), "debug": (1,), "rocm": (0,), "slow-pairings": (0,)}  # exit codes
+ALONE = {  # exit codes
+    "compare-commits": (0, 0, 0, 1, 1), "debug": (1,), "mosaic-gpu": (0,), "rocm": (0,), "slow-pairings": (0,),
+}  # fmt: skip
 PLAIN = re.compile(
     r"pytest -p kerneltest(?P<file> test_\w+\.py)? --kt-depth quick --kt-backends interpret"
     r"(?: --kt-timeout 60)?(?: --kt-report[ =](?P<report>\S+))?"

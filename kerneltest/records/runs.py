@@ -10,7 +10,7 @@ from typing import Any
 from kerneltest.core.details import NoPallasCall
 from kerneltest.core.failures import RecordError
 from kerneltest.core.ids import ANY
-from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
+from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict, worst
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.journal import read_orphaned
 from kerneltest.records.record_files import (
@@ -34,7 +34,7 @@ class CellStatus:
 
     item: str  # the pytest item that the cell belongs to
     # the worst verdict of its records; `Gap.MISSING` if a planned case has no record, `Gap.NOTHING_COMPARED` if every
-    # case passed without comparing an element, `Gap.NOTHING_ASKED` if the oracle leaves them all undefined
+    # case passed without comparing an element, `Gap.NOTHING_ASKED` if that is as it should be
     verdict: Ending
     verdicts: Mapping[Verdict, int]  # number of cases by verdict
     planned: int  # number of planned cases
@@ -117,7 +117,8 @@ def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> Ce
         verdict = worst(reached or verdicts)
         if verdict is Verdict.PASS and not compared:
             asked, unasked = (sum(counts) for counts in zip(*((r.defined, r.undefined) for r in records), strict=True))
-            verdict = Gap.NOTHING_ASKED if unasked and not asked else Gap.NOTHING_COMPARED
+            unbounded = asked and item.group == GroupName.SPECIAL  # one huge value can make a whole result overflow
+            verdict = Gap.NOTHING_ASKED if unbounded or (unasked and not asked) else Gap.NOTHING_COMPARED
     used = max((record.bound_fraction for record in records if record.bound_fraction is not None), default=None)
     ordered = dict(sorted(verdicts.items(), key=lambda pair: pair[0].severity))
     return CellStatus(item.item, verdict, ordered, planned, compared, used)

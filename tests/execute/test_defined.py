@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 import kerneltest as kt
 from kerneltest.api import Result
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Gap, Verdict
+from kerneltest.core.verdicts import Gap, GroupName, Verdict
 from kerneltest.execute.batching import check_repeated
 from kerneltest.records.run_plan import NotApplicable
 from kerneltest.records.runs import read_all, read_runs
@@ -115,14 +115,16 @@ def test_a_cell_without_defined_elements_is_neither_green_nor_wrong(tmp_path: Pa
     silent = made_record(compared=0, defined=0, undefined=4)
     empty = replace(silent, backend="simulate:sm_90", defined=2)  # the bounds of the defined elements are vacuous
     good = replace(silent, backend="simulate:gfx942", compared=4, defined=4)
-    (run,) = read_runs(made_run(tmp_path / "run", silent, empty, good))
+    huge = replace(empty, backend="simulate:sm_80", group=GroupName.SPECIAL)  # where a whole result may overflow
+    (run,) = read_runs(made_run(tmp_path / "run", silent, empty, huge, good))
     endings = {cell.backend: status.verdict for cell, status in run.reconciled.cells.items()}
     assert endings[silent.backend] is Gap.NOTHING_ASKED
     assert endings[empty.backend] is Gap.NOTHING_COMPARED
+    assert endings[huge.backend] is Gap.NOTHING_ASKED
     assert not Gap.NOTHING_ASKED.is_finding
     counts = count_cells([run])
-    assert (counts.passed, counts.undefined, counts.gaps, counts.planned) == (1, 1, 1, 3)
-    assert "1 nothing asked" in str(counts)
+    assert (counts.passed, counts.undefined, counts.gaps, counts.planned) == (1, 2, 1, 4)
+    assert "2 nothing asked" in str(counts)
 
 
 # Records of a pairing beside one that is right, and whether the pairing compared nothing.

@@ -366,7 +366,8 @@ TWO = replace(ONE, case="c2")
         ((ONE, replace(TWO, verdict=Verdict.XFAIL, compared=0)), "xfail", True, True),
         ((ONE, replace(TWO, verdict=Verdict.UNAVAILABLE, compared=0)), "unavailable", True, True),
         (tuple(replace(r, verdict=Verdict.UNAVAILABLE, compared=0) for r in (ONE, TWO)), "unavailable", False, False),
-        ((replace(ONE, compared=0), replace(TWO, compared=0)), "nothing compared", False, False),
+        (tuple(replace(r, compared=0, defined=0, undefined=0) for r in (ONE, TWO)), "nothing compared", False, False),
+        (tuple(replace(r, compared=0, defined=5) for r in (ONE, TWO)), "nothing asked", False, False),  # no other cell
         ((ONE, TWO, TWO), "pass", False, False),
         ((ONE, TWO, replace(ONE, family="another")), "pass", False, False),
     ],
