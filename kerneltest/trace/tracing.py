@@ -26,7 +26,7 @@ from kerneltest.trace.jax_compat.jaxprs import (
     Equation,
 )
 from kerneltest.trace.jax_compat.patches import keep_jax_frames, widen_float_names
-from kerneltest.trace.jax_compat.source_lines import package_line, user_line
+from kerneltest.trace.jax_compat.source_lines import keep_lines_of_gradients, package_line, user_line
 from kerneltest.trace.local_kernels import NotLocalError, localize, shard_maps
 from kerneltest.trace.platform_dispatch import (
     LANGUAGES,
@@ -289,7 +289,7 @@ def trace_function(
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
     devices, closed = [platform], None
     try:
-        with keep_jax_frames():
+        with keep_jax_frames(), keep_lines_of_gradients():
             while closed is None:
                 on_device = functools.partial(call_on, devices[-1], function)
                 try:

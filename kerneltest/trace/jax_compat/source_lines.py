@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 from jax._src import custom_batching, source_info_util
+from jax._src.interpreters import ad
 from jax._src.lib import xla_client  # type: ignore[attr-defined, unused-ignore]
 
 from kerneltest.core.failures import Failure, Origin, exception_text, iter_causes, origin_of
@@ -39,6 +40,29 @@ def user_frames(source_info: SourceInfo) -> list[tuple[str, int]]:
     """FILE:LINE and column of the frames of the kernel that an equation remembers, from the inside out."""
     frames = takewhile(lambda f: not is_internal(f.file_name), source_info_util.user_frames(source_info.traceback))
     return [(f"{relative_path(frame.file_name)}:{frame.start_line}", frame.start_column) for frame in frames]
+
+
+@contextmanager
+def keep_lines_of_gradients() -> Iterator[None]:
+    """A context in which equations that a custom gradient traces remember its lines, not those of the call."""
+    tables: list[Any] = [ad.primitive_transposes, getattr(ad, "fancy_transposes", {})]  # the latter since JAX 0.11
+    with replace_attributes(
+        *(Replacement(table, p, _without_context(table[p])) for table in tables for p in {ad.custom_lin_p} & {*table})
+    ):
+        yield
+
+
+def _without_context(transpose: Callable[..., Any]) -> Callable[..., Any]:
+    def traced_anew(*arguments: Any, **params: Any) -> Any:
+        state = source_info_util._source_info_context
+        around = state.context
+        state.context = source_info_util.SourceInfo(None, around.name_stack)
+        try:
+            return transpose(*arguments, **params)
+        finally:
+            state.context = around
+
+    return traced_anew
 
 
 def line_of_nested(equations: list[Equation]) -> str:

@@ -1,5 +1,6 @@
 """Mutants judged by a pairing that is asked much, and by one that is asked little."""
 
+import inspect
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
+from kernels import rms_norm
 from kerneltest.__main__ import main
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.runner import run_item
@@ -237,3 +239,13 @@ def test_a_mutant_whose_loop_never_ends_is_found(backend: str) -> None:
     assert trial.kill is not None
     assert trial.kill.verdict == "hang"
     assert journal.activity is None
+
+
+def test_the_mutants_of_a_custom_gradient_are_on_its_own_lines() -> None:
+    arrays = dict(x=kt.array("m n", "float32"), w=kt.array("n", "float32"))
+    lengths = dict(m=kt.dim(values=(2,)), n=kt.dim(values=(4,)))
+    pairing = kt.oracle_for(rms_norm.rms_norm, **arrays, dims=lengths, grad=True)(lambda x, w: x * w)
+    session = MutationSession(plan_items(pairing, "norm", "interpret"))
+    lines, first = inspect.getsourcelines(rms_norm._row_gradient)
+    found = Counter(mutant.line - first for mutant in session.mutants(OPERATORS.entries()))
+    assert all(found[number] for number, line in enumerate(lines) if "mean" in line and "dx =" not in line), found
