@@ -54,7 +54,8 @@ def is_chosen_while_traced(equation: Equation) -> bool:
 
 def has_lowering(equation: Equation) -> bool:
     """Returns whether JAX lowers a call to Mosaic GPU, as it does no `pallas_call` since 0.12."""
-    return equation.primitive.name != "pallas_call" or jax.__version_info__ < (0, 12)
+    name: str = equation.primitive.name
+    return name != "pallas_call" or jax.__version_info__ < (0, 12)
 
 
 class _DoneError(Exception):
