@@ -1,8 +1,8 @@
-"""Vector sums, iota, products, softmax and RMS normalisation with a bug each."""
+"""Vector sums, iota, products, softmax, RMS normalisation and copies with a bug each; `FOUND` says what finds it."""
 
-from benchmarks.variants.variant import Variant, variants
+from tests.corpus.twin import edited, edits
 
-VECTOR_ADD = variants(
+VECTOR_ADD = edits(
     "vector_add.blocked",
     "vector_add_blocked",
     [
@@ -28,7 +28,7 @@ VECTOR_ADD = variants(
         ("a zero in y returns x and its sign of zero", "x + y, mask", "jnp.where(y == 0, x, x + y), mask"),
         ("NaN and inf are replaced by numbers", "x + y, mask", "jnp.nan_to_num(x + y), mask"),
     ],
-) + variants(
+) + edits(
     "vector_add.blocked",
     "vector_add_blocked",
     [
@@ -41,7 +41,7 @@ VECTOR_ADD = variants(
     numeric=True,
 )
 
-IOTA = variants(
+IOTA = edits(
     "iota.blocked",
     "iota_blocked",
     [
@@ -64,7 +64,7 @@ IOTA = variants(
             "index.astype(jnp.bfloat16).astype(jnp.int32),",
         ),
     ],
-) + variants("iota.grid", "iota_grid", [("it counts from one", "o_ref[i] = i", "o_ref[i] = i + 1")])
+) + edits("iota.grid", "iota_grid", [("it counts from one", "o_ref[i] = i", "o_ref[i] = i + 1")])
 
 _ACTIVATE = "    if activation is not None:\n        result = activation(result)\n"
 _STEP = "return accumulator + _dot(x, y, precision)"
@@ -74,13 +74,13 @@ _X_MASK, _Y_MASK = (
 )
 
 MATMUL = [
-    Variant(
+    edited(
         "both operands are padded with ones",
         "matmul.tiled",
         "matmul",
         ((f"{_X_MASK}, other=0", f"{_X_MASK}, other=1"), (f"{_Y_MASK}, other=0", f"{_Y_MASK}, other=1")),
     ),
-    Variant(
+    edited(
         "the activation is applied to each step's product",
         "matmul.tiled",
         "matmul",
@@ -92,7 +92,7 @@ MATMUL = [
             (_ACTIVATE, ""),
         ),
     ),
-    Variant(
+    edited(
         "the activation is applied to the sum after each step",
         "matmul.tiled",
         "matmul",
@@ -104,7 +104,7 @@ MATMUL = [
             (_ACTIVATE, ""),
         ),
     ),
-    *variants(
+    *edits(
         "matmul.tiled",
         "matmul",
         [
@@ -126,7 +126,7 @@ MATMUL = [
             ("the precision asked for is ignored", _STEP, "return accumulator + _dot(x, y, None)"),
         ],
     ),
-    *variants(
+    *edits(
         "matmul.tiled",
         "matmul",
         [
@@ -153,7 +153,7 @@ MATMUL = [
         ],
         numeric=True,
     ),
-    *variants(
+    *edits(
         "matmul.two_by_two",
         "matmul_2x2",
         [
@@ -162,7 +162,7 @@ MATMUL = [
             ("the grid lacks its second column", "grid=(2, 2)", "grid=(2, 1)"),
         ],
     ),
-    *variants(
+    *edits(
         "matmul.two_by_two",
         "matmul_2x2",
         [
@@ -179,7 +179,7 @@ MATMUL = [
 _PRODUCT = "return product(x, y)"
 
 BATCHED_MATMUL = [
-    *variants(
+    *edits(
         "batched_matmul.one_axis",
         "batched_matmul",
         [
@@ -190,7 +190,7 @@ BATCHED_MATMUL = [
             )
         ],
     ),
-    *variants(
+    *edits(
         "batched_matmul.one_axis",
         "batched_matmul",
         [
@@ -202,7 +202,7 @@ BATCHED_MATMUL = [
         ],
         numeric=True,
     ),
-    *variants(
+    *edits(
         "batched_matmul.two_axes",
         "batched_matmul",
         [
@@ -213,7 +213,7 @@ BATCHED_MATMUL = [
             )
         ],
     ),
-    *variants(
+    *edits(
         "batched_matmul.left_only",
         "batched_matmul",
         [
@@ -224,7 +224,7 @@ BATCHED_MATMUL = [
             )
         ],
     ),
-    *variants(
+    *edits(
         "batched_matmul.right_only",
         "batched_matmul",
         [
@@ -242,7 +242,7 @@ _ROW_MASK = "jnp.arange(block) < columns\n    at = (row, pl.ds(tile * block, blo
 _SHIFTED = "e = jnp.exp(x - _shift(jnp.max(x), finite))"
 
 SOFTMAX = [
-    *variants(
+    *edits(
         "softmax.fused",
         "softmax_fused",
         [
@@ -265,7 +265,7 @@ SOFTMAX = [
             ),
         ],
     ),
-    *variants(
+    *edits(
         "softmax.fused",
         "softmax_fused",
         [
@@ -282,7 +282,7 @@ SOFTMAX = [
         ],
         numeric=True,
     ),
-    *variants(
+    *edits(
         "softmax.tiled",
         "softmax_tiled",
         [
@@ -310,7 +310,7 @@ SOFTMAX = [
             ),
         ],
     ),
-    Variant(
+    edited(
         "the tiles' statistics are kept in the input's dtype",
         "softmax.tiled",
         "softmax_tiled",
@@ -325,14 +325,14 @@ SOFTMAX = [
         ),
         numeric=True,
     ),
-    *variants(
+    *edits(
         "softmax.tiled_by_comparison",
         "softmax_tiled_by_comparison",
         [("-inf passes for finite", "jnp.abs(x) < jnp.inf", "x < jnp.inf")],
     ),
 ]
 
-RMS_NORM = variants(
+RMS_NORM = edits(
     "rms_norm.normalised",
     "rms_norm",
     [
@@ -353,4 +353,244 @@ RMS_NORM = variants(
     ],
 )
 
-ELEMENTARY = (*VECTOR_ADD, *IOTA, *MATMUL, *BATCHED_MATMUL, *SOFTMAX, *RMS_NORM)
+_ACCUMULATE_IN_INPUT_DTYPE = (
+    ("preferred_element_type=jnp.float32", "preferred_element_type=x.dtype"),
+    ("zeros = jnp.zeros((block_m, block_n), jnp.float32)", "zeros = jnp.zeros((block_m, block_n), x_ref.dtype)"),
+)
+
+FOUND = (
+    edited(
+        "the second operand always comes from the first block",
+        "vector_add.blocked",
+        "vector_add_blocked",
+        (("y_ref.at[at]", "y_ref.at[pl.ds(pl.program_id(0) * 0, block)]"),),
+        "mismatch",
+        "block n=1",
+    ),
+    edited(
+        "the mask drops the last element",
+        "vector_add.blocked",
+        "vector_add_blocked",
+        (("jnp.arange(block) < length", "jnp.arange(block) < length - 1"),),
+        "special_mismatch",
+        "only past the last full block of n",
+    ),
+    edited(
+        "the grid lacks the tail",
+        "vector_add.blocked",
+        "vector_add_blocked",
+        (("grid=(pl.cdiv(length, block),)", "grid=(max(length // block, 1),)"),),
+        "special_mismatch",
+        "only past the last full block of n (from 128 on)",
+    ),
+    edited(
+        "every block counts from the next block's start",
+        "iota.blocked",
+        "iota_blocked",
+        (
+            (
+                "plgpu.store(o_ref.at[pl.ds(pl.program_id(0) * block, block)], index,",
+                "plgpu.store(o_ref.at[pl.ds(pl.program_id(0) * block, block)], index + block,",
+            ),
+        ),
+        "mismatch",
+        "holds what belongs 1 block of n further on",
+    ),
+    edited(
+        "the mask drops the last element",
+        "iota.blocked",
+        "iota_blocked",
+        (("mask=index < length", "mask=index < length - 1"),),
+        "mismatch",
+        "only past the last full block of n",
+    ),
+    edited(
+        "the grid lacks the last program",
+        "iota.grid",
+        "iota_grid",
+        (
+            (
+                "grid=(n,),\n        out_shape=jax.ShapeDtypeStruct((n,), jnp.int32),\n        compiler_params=plgpu",
+                "grid=(max(n - 1, 1),),\n        out_shape=jax.ShapeDtypeStruct((n,), jnp.int32),\n"
+                "        compiler_params=plgpu",
+            ),
+        ),
+        "mismatch",
+        "1 of",
+    ),
+    edited(
+        "the last step of k is skipped",
+        "matmul.tiled",
+        "matmul",
+        (("fori_loop(0, pl.cdiv(k, block_k), step", "fori_loop(0, k // block_k, step"),),
+        "mismatch",
+        "every element",
+    ),
+    edited(
+        "sums are accumulated in the input's dtype",
+        "matmul.tiled",
+        "matmul",
+        _ACCUMULATE_IN_INPUT_DTYPE,
+        "mismatch",
+        "bfloat16",
+        numeric=True,
+    ),
+    edited(
+        "the tail of k is not masked in y",
+        "matmul.tiled",
+        "matmul",
+        (("mask=depth_inside[:, None] & column_inside[None, :]", "mask=column_inside[None, :]"),),
+        "special_mismatch",
+        "expected",
+    ),
+    edited(
+        "the columns' index map always gives the first block",
+        "matmul.two_by_two",
+        "matmul_2x2",
+        (("lambda i, j: (0, j)", "lambda i, j: (0, 0)"),),
+        "mismatch",
+        "worst at",
+    ),
+    edited(
+        "every matrix is multiplied by the first right one",
+        "batched_matmul.one_axis",
+        "batched_matmul",
+        (("return product(x, y)", "return product(x, y[:1].repeat(y.shape[0], 0))"),),
+        "mismatch",
+        "worst at [",
+    ),
+    edited(
+        "the batch comes out reversed",
+        "batched_matmul.two_axes",
+        "batched_matmul",
+        (("return product(x, y)", "return product(x, y)[::-1]"),),
+        "mismatch",
+        "worst at [",
+    ),
+    edited(
+        "the last element of k is dropped",
+        "batched_matmul.left_only",
+        "batched_matmul",
+        (("return product(x, y)", "return product(x[..., :-1], y[..., :-1, :])"),),
+        "mismatch",
+        "every element",
+    ),
+    edited(
+        "the tail of a row counts as zeros",
+        "softmax.fused",
+        "softmax_fused",
+        (
+            (
+                "at = (row, pl.ds(tile * block, block))\n"
+                "    x = plgpu.load(x_ref.at[at], mask=inside, other=-jnp.inf).astype(jnp.float32)\n    e = ",
+                "at = (row, pl.ds(tile * block, block))\n"
+                "    x = plgpu.load(x_ref.at[at], mask=inside, other=0.0).astype(jnp.float32)\n    e = ",
+            ),
+        ),
+        "mismatch",
+        "every element",
+    ),
+    edited(
+        "fully masked tiles are not guarded",
+        "softmax.tiled",
+        "softmax_tiled",
+        (("return jnp.where(is_finite(maximum), maximum, jnp.maximum(maximum, 0.0))", "return maximum"),),
+        "special_mismatch",
+        "got nan, expected 0",
+    ),
+    edited(
+        "the maximum starts from 0 instead of -inf",
+        "softmax.tiled",
+        "softmax_tiled",
+        (("    maximum = jnp.max(x)\n", "    maximum = jnp.maximum(jnp.max(x), 0.0)\n"),),
+        "mismatch",
+        "far_below_zero",
+    ),
+    edited(
+        "exponentials are computed and summed in the input's dtype",
+        "softmax.fused",
+        "softmax_fused",
+        (
+            (
+                "x = plgpu.load(x_ref.at[at], mask=inside, other=-jnp.inf).astype(jnp.float32)\n    e = ",
+                "x = plgpu.load(x_ref.at[at], mask=inside, other=-jnp.inf)\n    e = ",
+            ),
+        ),
+        "mismatch",
+        "float16",
+        numeric=True,
+    ),
+    edited(
+        "the mean is over the padded row",
+        "rms_norm.normalised",
+        "rms_norm",
+        (
+            (
+                "    return jax.lax.rsqrt(jnp.sum(x * x) / columns + EPSILON)",
+                "    return jax.lax.rsqrt(jnp.mean(x * x) + EPSILON)",
+            ),
+        ),
+        "mismatch",
+        "every element",
+    ),
+    edited(
+        "the gradient lacks the mean's part",
+        "rms_norm.normalised",
+        "rms_norm",
+        (("scale * (w * g - y * mean)", "scale * w * g"),),
+        "mismatch",
+        "the gradient: by x",
+    ),
+    edited(
+        "the tail of w is not masked",
+        "rms_norm.normalised",
+        "rms_norm",
+        (
+            (
+                "x, w = _load(x_ref, row, inside), _load(w_ref, at, inside)\n    plgpu",
+                "x, w = _load(x_ref, row, inside), w_ref[at].astype(jnp.float32)\n    plgpu",
+            ),
+            ("w).astype(o_ref.dtype), mask=inside)", "w + 0 * jnp.sum(w)).astype(o_ref.dtype), mask=inside)"),
+        ),
+        "special_mismatch",
+        "expected",
+    ),
+)
+
+ELEMENTARY = (*FOUND, *VECTOR_ADD, *IOTA, *MATMUL, *BATCHED_MATMUL, *SOFTMAX, *RMS_NORM)
+
+# Found on a Hopper GPU, where every staging takes seconds; `mosaic_gpu_pipelines` has small ones for the interpreter.
+PIPELINES = (
+    edited(
+        "the output's index map is transposed",
+        "pipeline_copy.copy",
+        "pipeline_copy",
+        (("_copied(x, lambda i, j: (i, j), x.shape, block,", "_copied(x, lambda i, j: (j, i), x.shape, block,"),),
+        "mismatch",
+        "m",
+        "cuda",
+    ),
+    edited(
+        "the input's index map is one block off",
+        "pipeline_copy.copy",
+        "pipeline_copy",
+        (
+            (
+                "BlockSpec(block, lambda i, j: (i, j), delay",
+                "BlockSpec(block, lambda i, j: (i, (j + 1) % grid[1]), delay",
+            ),
+        ),
+        "mismatch",
+        "n",
+        "cuda",
+    ),
+    edited(
+        "one column of blocks is never read",
+        "pipeline_copy.copy",
+        "pipeline_copy",
+        (("BlockSpec(block, lambda i, j: (i, j), delay", "BlockSpec(block, lambda i, j: (i, j * 0), delay"),),
+        "mismatch",
+        "block",
+        "cuda",
+    ),
+)
