@@ -10,7 +10,7 @@ from tests.corpus.judged import pair_of_tests
 
 MOST_MEMORY = 2 * 2**20  # KiB
 
-test_the_broken_twin_is_found, test_the_right_twin_is_not_accused = pair_of_tests(PRODUCTION)
+test_the_broken_twin_is_found, test_the_right_twin_is_not_accused = pair_of_tests(PRODUCTION, broken=9, right=9)
 
 
 @pytest.fixture(autouse=True)
