@@ -33,7 +33,6 @@ from benchmarks import checkers
 from benchmarks.detection_report import markdown
 from benchmarks.device_outputs import ROOT, pairings
 from benchmarks.side_by_side import run_side_by_side
-from benchmarks.variants import VARIANTS
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
@@ -50,6 +49,7 @@ from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.numerics.bounds import Limit
 from kerneltest.plan.signatures import signature_dtypes
+from tests.corpus import VARIANTS
 
 FOLDER = ROOT / "reports" / "detection"
 RIGHT_BACKENDS = ("interpret", "simulate:sm_90", "simulate:gfx942", "cuda")
@@ -130,8 +130,8 @@ def _row(number: int) -> dict[str, Any]:
     print(f"{variant.name}: {words}", file=sys.stderr, flush=True)
     return {
         "name": variant.name,
-        "family": variant.family,
-        "numeric": variant.numeric,
+        "family": variant.edit.family,
+        "numeric": variant.edit.numeric,
         "found": {name: asdict(each) for name, each in found.items()},
     }
 
@@ -212,7 +212,9 @@ def _digest(name: str, arguments: Mapping[str, Array]) -> bytes:
 def constants(pool: Executor) -> dict[str, Any]:
     """Numeric cases alone: right kernels with bounds a tenth as large, numeric variants with a hundredfold one."""
     names = [name for name, pairing in right().items() if not isinstance(pairing.tolerance, Exact)]
-    numbers = [n for n, each in enumerate(VARIANTS) if each.numeric and not isinstance(each.twin().tolerance, Exact)]
+    numbers = [
+        n for n, each in enumerate(VARIANTS) if each.edit.numeric and not isinstance(each.right().tolerance, Exact)
+    ]
     rows: dict[str, dict[str, Any]] = {}
     for _, row in run_side_by_side(pool, _right_by_factor, names):
         print(row, file=sys.stderr, flush=True)

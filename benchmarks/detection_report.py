@@ -67,7 +67,7 @@ def _detection(section: Mapping[str, Any]) -> str:
     return "\n\n".join(
         [
             f"## Detection: {total} kernels, each broken by a small edit",
-            "Variants: `benchmarks/variants/` and `tests/broken.py`, written by the project itself; none was left "
+            "Variants: the edited kernels of `tests/corpus/`, written by the project itself; none was left "
             "out for not being found. The tutorial check is `assert_allclose` on "
             "normal float32 values of two whole blocks, every static option once; the Hypothesis test draws lengths "
             "from 1 to 200, static options and float32 values (normal, or one by one from -10 to 10). Both run on "

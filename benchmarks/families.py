@@ -2,7 +2,7 @@
 
     python -m benchmarks.families [--jobs N] [--cases FOLDER] [--depth quick] [--seeds 0] [--only TEXT] [--every N]
 
-Every broken variant of `benchmarks/variants` runs on `interpret`, and on `simulate:sm_90` if that finds nothing. FOLDER
+Every variant of `tests/corpus` runs on `interpret`, and on `simulate:sm_90` if that finds nothing. FOLDER
 adds kernels by other hands: Python files with a function `declare(which)` that returns the pairing of a broken kernel,
 in folders called `styles` (`broken`) and `bugs` (`kernel`), and the pairings of test files in `reported`. A line for
 each bug says by how many families and signatures it is found, with the seed that finds it by the fewest. A family that
@@ -23,10 +23,10 @@ from pathlib import Path
 from types import ModuleType
 
 import kerneltest as kt
-from benchmarks.variants import VARIANTS
 from kerneltest.declare.dims import Dim
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import boundary_lengths
+from tests.corpus import VARIANTS
 
 BROKEN = {"styles": "broken", "bugs": "kernel"}
 WAYS = (["interpret"], ["simulate:sm_90"])

@@ -1,6 +1,6 @@
 """Kernels that are wrong only at sizes that users run, and their right twins: `python benchmarks/production.py`.
 
-Each of the twins in tests/production_bugs.py is judged at its production lengths, in a process of its own, whose time
+Each of the twins in tests/corpus/production.py is judged at its production lengths, in a process of its own, whose time
 and largest memory are taken. Writes reports/production/README.md; `--backends cuda` for a GPU, `--out FILE` for another
 page.
 """
@@ -28,9 +28,9 @@ def judged(name: str, which: str, backend: str) -> dict[str, object]:
     from kerneltest.execute.planning import plan_pairing
     from kerneltest.execute.runner import run_item
     from kerneltest.execute.settings import RunSettings
-    from tests.production_bugs import TWINS
+    from tests.corpus import TWINS
 
-    pairing = getattr(TWINS[name], which)
+    pairing = TWINS[name].make(which == "broken")
     started = time.perf_counter()
     items = plan_pairing(pairing, f"{name}::{which}", resolve([backend]), RunSettings(depth="standard")).items
     (record,) = [o.record for item in items if item.group.name == "production" for o in run_item(item, Cache())]
@@ -52,13 +52,14 @@ def main() -> None:
     if options.one:
         print(json.dumps(judged(*options.one)))
         return
-    from tests.production_bugs import TWINS
+    from tests.corpus import PRODUCTION
 
+    names = [twin.name for twin in PRODUCTION]
     backends = options.backends.split(",")
     rows = ["| bug | sizes | backend | broken | its right twin | seconds | MiB |", "|" + " --- |" * 7]
     found = set()
     accused = 0
-    for name in TWINS:
+    for name in names:
         for backend in backends:
             both = {}
             for which in ("broken", "right"):
@@ -80,7 +81,7 @@ def main() -> None:
     head = [
         "# Production sizes",
         "",
-        f"{len(found)} of {len(TWINS)} bugs are named, and {accused} of their right twins are accused. Made by "
+        f"{len(found)} of {len(names)} bugs are named, and {accused} of their right twins are accused. Made by "
         f"`python benchmarks/production.py --backends {options.backends}` with JAX {jax.__version__}, Python "
         f"{platform.python_version()}, {device}. Seconds and memory are the larger of the two twins'; each twin had a "
         "process of its own.",

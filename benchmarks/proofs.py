@@ -1,7 +1,7 @@
 """What is proved of the suites' kernels, and found in broken ones: `python benchmarks/proofs.py [NAME ...]`.
 
 Two tables, written to reports/proofs/README.md: each kernel of the suites that Triton lowers, with every choice of
-dtypes and static arguments, and each variant of `benchmarks/variants` that a run on the simulator finds out of bounds
+dtypes and static arguments, and each variant of `tests/corpus` that a run on the simulator finds out of bounds
 or in a race, with the counterexample that a proof of it meets. A NAME, part of a pairing's, picks some and only prints.
 """
 
@@ -17,7 +17,6 @@ import jax
 import z3
 
 from benchmarks.device_outputs import ROOT, pairings
-from benchmarks.variants import VARIANTS, Variant
 from kerneltest.backends.registry import resolve
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
@@ -28,6 +27,7 @@ from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.proofs.proof_search import Proof, ProofKind, choices, prove_choice
 from kerneltest.plan.signatures import signatures
+from tests.corpus import VARIANTS, Twin
 
 FOLDER, BACKEND, TARGET = ROOT / "reports" / "proofs", "simulate:sm_90", TARGETS["sm_90"]
 MEMORY = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
@@ -87,7 +87,7 @@ def triton_kernels() -> Iterator[tuple[str, Pairing]]:
             yield name, pairing
 
 
-def is_found_in_memory(variant: Variant) -> bool:
+def is_found_in_memory(variant: Twin) -> bool:
     """Whether the simulator finds a variant out of bounds or in a race, on planned cases."""
     pairing, cache = variant.broken(), Cache()
     try:
@@ -135,7 +135,9 @@ def page(kernels: Sequence[Row], variants: Sequence[Row]) -> str:
 def main(names: list[str]) -> int:
     picked = [(n, p) for n, p in triton_kernels() if not names or any(name in n for name in names)]
     kernels = [proved(name, pairing) for name, pairing in picked]
-    picked_variants = [v for v in VARIANTS if not v.numeric and (not names or any(name in v.name for name in names))]
+    picked_variants = [
+        v for v in VARIANTS if not v.edit.numeric and (not names or any(name in v.name for name in names))
+    ]
     variants = [proved(v.name, v.broken(), 1) for v in picked_variants if is_found_in_memory(v)]
     text = page(kernels, variants)
     if not names:

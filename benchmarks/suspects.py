@@ -1,6 +1,6 @@
 """Whether one bug makes one suspect, and two make two: `python benchmarks/suspects.py [--processes N] [TABLE ...]`.
 
-Two tables, both by default: `single`, the broken variants of the kernels by themselves, and `pairs`, two variants of
+Two tables, both by default: `single`, the variants of the kernels by themselves, and `pairs`, two variants of
 one kernel put together. reports/suspects/results.json, which git ignores, keeps both; reports/suspects/README.md shows
 them.
 """
@@ -25,24 +25,25 @@ import jax
 
 import kerneltest as kt
 from benchmarks.device_outputs import ROOT
-from benchmarks.variants import VARIANTS, Variant
 from kerneltest.triage.suspects import Suspect
-from tests.broken import KERNELS
+from tests.corpus import VARIANTS, Twin
+from tests.corpus.twin import edited
 
 FOLDER = ROOT / "reports" / "suspects"
 BACKENDS, DEPTH, SECONDS = ("interpret", "simulate:sm_90"), "quick", 10.0
 PAIRS = 64
 
 
-def pairs() -> list[Variant]:
+def pairs() -> list[Twin]:
     """Two variants of one kernel whose edits do not touch each other, `PAIRS` of them in an order without pattern."""
     made = []
-    by_kernel: dict[tuple[str, str], list[Variant]] = {}
+    by_kernel: dict[tuple[str, str], list[Twin]] = {}
     for variant in VARIANTS:
-        by_kernel.setdefault((variant.pairing, variant.function), []).append(variant)
+        by_kernel.setdefault((variant.edit.pairing, variant.edit.function), []).append(variant)
     for (pairing, function), variants in by_kernel.items():
         for one, other in itertools.combinations(variants, 2):
-            both = Variant(f"{one.bug} AND {other.bug}", pairing, function, one.edits + other.edits)
+            bugs = " AND ".join(each.name.removeprefix(f"{pairing}: ") for each in (one, other))
+            both = edited(bugs, pairing, function, one.edit.changes + other.edit.changes)
             try:
                 both.broken()
             except ValueError:  # an edit took away what the other one is of
@@ -51,30 +52,27 @@ def pairs() -> list[Variant]:
     return sorted(made, key=lambda each: hashlib.sha256(each.name.encode()).hexdigest())[:PAIRS]
 
 
-def touched(variant: Variant) -> frozenset[int]:
+def touched(variant: Twin) -> frozenset[int]:
     """The lines of the statements that an edit touched, as the edited source numbers them."""
-    source = (KERNELS / f"{variant.family}.py").read_text(encoding="utf-8")
-    edited = source
-    for old, new in variant.edits:
-        edited = edited.replace(old, new)
+    source, changed_source = variant.edit.sources()
     changed = {
         line
         for tag, _, _, start, end in difflib.SequenceMatcher(
-            None, source.splitlines(), edited.splitlines(), autojunk=False
+            None, source.splitlines(), changed_source.splitlines(), autojunk=False
         ).get_opcodes()
         if tag != "equal"
         for line in range(start + 1, max(end, start + 1) + 1)
     }
     simple = [
         node
-        for node in ast.walk(ast.parse(edited))
+        for node in ast.walk(ast.parse(changed_source))
         if isinstance(node, (ast.Assign, ast.Expr, ast.Return, ast.AugAssign, ast.AnnAssign))
     ]
     around = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in simple]
     return frozenset(line for lines in around if changed & set(lines) for line in lines) | frozenset(changed)
 
 
-def measure(variant: Variant, seconds: float) -> dict[str, Any]:
+def measure(variant: Twin, seconds: float) -> dict[str, Any]:
     """What is suspected of one variant, and the cases that each suspect explains."""
     started = time.perf_counter()
     result = kt.check(variant.broken(), backends=BACKENDS, depth=DEPTH, minimize=seconds)

@@ -1,7 +1,7 @@
 """What tolerances say of right and of broken kernels: `python benchmarks/tolerances.py [--seeds N] [WHAT ...]`.
 
 WHAT is `right` (every pairing that is not bit for bit, by `rounding` and, beside it, by `conditioned`; how often each
-accuses it, and how much of its bound is used at most) or `twins` (every broken kernel of benchmarks/variants; whether
+accuses it, and how much of its bound is used at most) or `twins` (every variant of tests/corpus; whether
 `rounding` finds it), by default both. No pairing's own `tolerance=` is used.
 
 `--backends` are asked of right kernels (default `interpret`), `--twins-on` of broken ones. Results are kept in
@@ -78,7 +78,7 @@ class Result:
 def _pairing(task: Task) -> Any:
     import kerneltest as kt
     from benchmarks.device_outputs import pairings
-    from benchmarks.variants import VARIANTS
+    from tests.corpus import VARIANTS
 
     model = kt.tolerance.rounding() if task.model == "rounding" else kt.tolerance.conditioned()
     if task.what == "twins":
@@ -147,8 +147,8 @@ def tasks(what: Sequence[str], seeds: Sequence[int], depth: str, backends: Seque
           models: Sequence[str], only: str) -> Iterator[Task]:  # fmt: skip
     """All that is asked for, the longest first."""
     from benchmarks.device_outputs import pairings
-    from benchmarks.variants import VARIANTS
     from kerneltest.declare.error_models import Exact
+    from tests.corpus import VARIANTS
 
     known = dict(pairings())
     names = [name for name, p in known.items() if not isinstance(p.tolerance, Exact) and only in name]
@@ -159,7 +159,7 @@ def tasks(what: Sequence[str], seeds: Sequence[int], depth: str, backends: Seque
                     yield Task("right", name, model, tuple(backends), depth, seed)
     if "twins" in what:
         for variant in VARIANTS:
-            if only in variant.name and not isinstance(known[variant.pairing].tolerance, Exact):
+            if only in variant.name and not isinstance(known[variant.edit.pairing].tolerance, Exact):
                 yield Task("twins", variant.name, "rounding", tuple(twins_on), "quick", 0)
 
 

@@ -1,6 +1,6 @@
-"""Findings one after another: a test that looks for one of many runs no more than it reads."""
+"""Records one after another: a test that looks for one of many runs no more than it reads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kerneltest import Pairing
 from kerneltest.api import pairing_id
@@ -12,13 +12,20 @@ from kerneltest.execute.settings import RunSettings
 from kerneltest.records.schema import Record
 
 
-def findings(pairing: Pairing, backends: list[str], depth: str = "quick") -> Iterator[Record]:
-    """What `kt.check` finds, in its order, as soon as it is found."""
+def records(
+    pairing: Pairing, backends: Sequence[str], depth: str = "quick", group: str = "", first: bool = False
+) -> Iterator[Record]:
+    """The records of `kt.check` as soon as they are there, or those of a group, or of the first case of each item."""
     cache = Cache()
     try:
         for item in plan_pairing(pairing, pairing_id(pairing), resolve(backends), RunSettings(depth=depth)).items:
-            for outcome in run_item(item, cache):
-                if outcome.record.verdict.is_finding:
-                    yield outcome.record
+            if group in ("", item.group.name):
+                only = next(iter(item.cases())).id if first else ""
+                yield from (outcome.record for outcome in run_item(item, cache, only))
     finally:
         cache.process.pool.close()
+
+
+def findings(pairing: Pairing, backends: Sequence[str], depth: str = "quick") -> Iterator[Record]:
+    """The findings of `kt.check`, in its order, as soon as they are found."""
+    return (record for record in records(pairing, backends, depth) if record.verdict.is_finding)

@@ -12,7 +12,6 @@ from benchmarks import checkers
 from benchmarks.detection import Scaled, right
 from benchmarks.detection_report import CHECKERS, WHY, markdown
 from benchmarks.suspects import line_named, told_apart, touched
-from benchmarks.variants import VARIANTS
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.core.precision import SIMULATED, XLA_CPU
@@ -22,9 +21,9 @@ from kerneltest.oracle.evaluation import expect
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import trace
-from tests.broken import KERNELS
+from tests.corpus import TWINS, VARIANTS
+from tests.corpus.twin import KERNELS
 
-BY_NAME = {variant.name: variant for variant in VARIANTS}
 QUICKLY_FOUND = (
     "vector_add.blocked: the grid's rounding up is one short",
     "vector_add.blocked: integers are added as float32 and do not wrap",
@@ -37,28 +36,27 @@ QUICKLY_FOUND = (
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
 def test_a_variant_fits_the_source_and_differs(variant: Any) -> None:
-    assert variant.broken().kernel is not variant.twin().kernel
-    assert variant.edits
-    assert all(old != new for old, new in variant.edits)
+    assert variant.broken().kernel is not variant.right().kernel
+    assert variant.edit.changes
+    assert all(old != new for old, new in variant.edit.changes)
 
 
 def test_there_are_enough_and_no_two_alike() -> None:
     assert len(VARIANTS) >= 40
-    assert len(BY_NAME) == len(VARIANTS)
-    assert len({(v.pairing, v.edits) for v in VARIANTS}) == len(VARIANTS)
-    counts = Counter(variant.family for variant in VARIANTS)
+    assert len({(v.edit.pairing, v.edit.changes) for v in VARIANTS}) == len(VARIANTS)
+    counts = Counter(variant.edit.family for variant in VARIANTS)
     elementary = {"vector_add", "iota", "matmul", "batched_matmul", "softmax", "rms_norm"}
     composed = {"attention", "rotary", "swiglu", "layer_norm", "cross_entropy", "cumulative_sum"}
     assert set(counts) == elementary | composed
     assert min(counts.values()) >= 5
-    numeric = Counter(variant.pairing for variant in VARIANTS if variant.numeric)
+    numeric = Counter(variant.edit.pairing for variant in VARIANTS if variant.edit.numeric)
     assert sum(numeric.values()) >= 60
     assert min(n for pairing, n in numeric.items() if pairing.partition(".")[0] in composed) >= 4
 
 
 @pytest.mark.parametrize("name", QUICKLY_FOUND)
 def test_quick_finds_it_on_interpret(name: str) -> None:
-    found = checkers.kerneltest(BY_NAME[name].broken(), "quick")
+    found = checkers.kerneltest(TWINS[name].broken(), "quick")
     assert found["interpret"].finding
     assert found["both"].finding
 
@@ -76,15 +74,15 @@ def _problem(pairing: Pairing, dims: dict[str, int], leaves: list[np.ndarray]) -
     ],
 )
 def test_what_no_checker_finds_is_wrong_all_the_same(name: str, dims: dict[str, int], leaves: list[np.ndarray]) -> None:
-    assert _problem(BY_NAME[name].broken(), dims, leaves)
-    assert not _problem(BY_NAME[name].twin(), dims, leaves)
+    assert _problem(TWINS[name].broken(), dims, leaves)
+    assert not _problem(TWINS[name].right(), dims, leaves)
 
 
 def test_a_lost_sign_of_zero_is_wrong_all_the_same() -> None:
-    variant = BY_NAME["vector_add.blocked: a zero in y returns x and its sign of zero"]
+    variant = TWINS["vector_add.blocked: a zero in y returns x and its sign of zero"]
     zero = np.zeros(1, np.float32)
     signs = []
-    for pairing in (variant.broken(), variant.twin()):
+    for pairing in (variant.broken(), variant.right()):
         signature = checkers.signature_of(pairing, {"n": 1}, {"block": "32"})
         (total,) = runnable(trace(pairing, signature), interpret=True)(-zero, zero)
         signs.append(bool(np.signbit(total)[0]))
@@ -92,7 +90,7 @@ def test_a_lost_sign_of_zero_is_wrong_all_the_same() -> None:
 
 
 def test_what_is_explained_is_a_variant() -> None:
-    assert set(WHY) <= set(BY_NAME)
+    assert set(WHY) <= set(TWINS)
 
 
 @pytest.mark.parametrize("model", [kt.tolerance.rounding(), kt.tolerance.dot("k"), kt.tolerance.conditioned()])
@@ -138,12 +136,12 @@ def test_the_page_says_what_was_measured() -> None:
 
 
 def test_an_ignored_precision_is_wrong_all_the_same() -> None:
-    variant = BY_NAME["matmul.tiled: the precision asked for is ignored"]
+    variant = TWINS["matmul.tiled: the precision asked for is ignored"]
     (backend,) = resolve(["simulate:sm_90"])
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
     errors = []
-    for pairing in (variant.broken(), variant.twin()):
+    for pairing in (variant.broken(), variant.right()):
         lengths, statics = dict.fromkeys("mnk", 64), {"activation": "none", "precision": "highest"}
         executable = backend.prepare(trace(pairing, checkers.signature_of(pairing, lengths, statics)))
         assert not isinstance(executable, Artifact)
@@ -197,7 +195,7 @@ def test_a_line_is_right_where_the_edit_is(born: tuple[str, str, bool] | None, l
 
 
 def test_the_lines_of_a_variant_are_those_of_the_statement_it_edits() -> None:
-    variant = next(each for each in VARIANTS if each.name == "vector_add.blocked: the store is not masked")
+    variant = TWINS["vector_add.blocked: the store is not masked"]
     source = (KERNELS / "vector_add.py").read_text(encoding="utf-8").splitlines()
     (line,) = touched(variant)
     assert "plgpu.store(" in source[line - 1]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks.tolerances_report import WHY, markdown
-from benchmarks.variants import VARIANTS
+from tests.corpus import VARIANTS
 
 LOST = next(iter(WHY))
 FOUND = next(v.name for v in VARIANTS if v.name not in WHY)

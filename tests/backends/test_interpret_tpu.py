@@ -1,6 +1,5 @@
-"""Broken TPU kernels are found on the CPU, their right twins are not accused, and messages name places."""
+"""What JAX's interpreter of TPU kernels is given and refused; tests/corpus/tpu.py has broken kernels."""
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +11,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 import kerneltest as kt
-import tests.tpu_memory_bugs  # noqa: F401 - its twins join the others
 from kernels.tpu_vector_add import tpu_vector_add
-from kerneltest.api import Result, pairing_id
+from kerneltest.api import pairing_id
 from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -22,78 +20,25 @@ from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.localize.special_origin import Cause, depends_on_order
-from kerneltest.plan.cases import value_cases
-from tests.tpu_bugs import COLUMNS, TWINS
+from tests.corpus import twin
+from tests.corpus.judged import finding, run
 
 BACKEND = "interpret-tpu"
 
 
-def paired(name: str, broken: bool) -> kt.Pairing:
-    twins = TWINS[name]
-    return kt.oracle_for(
-        twins.make(broken),
-        x=kt.array("m n", twins.dtype),
-        dims={"m": kt.dim(values=[twins.rows]), "n": kt.dim(values=[COLUMNS])},
-    )(lambda x: twins.oracle(x))
+def test_what_nobody_filled_is_found_by_pallas_own_interpreter() -> None:
+    half = twin("fills half of an empty array")
+    assert finding(half, "interpret").verdict == "special_mismatch"
+    assert [record.verdict for record in run(half, False, ["interpret"])] == ["pass"]
 
 
-def one_case(name: str, broken: bool, backend: str = BACKEND) -> Result:
-    pairing = paired(name, broken)
-    first = next(value_cases(pairing, pairing_id(pairing), TWINS[name].dtype, "structural", 0, "quick"))
-    return kt.check(pairing, backends=[backend], depth="quick", case=first.id)
-
-
-@pytest.mark.sweep(6)
-@pytest.mark.parametrize("name", TWINS)
-def test_the_right_twin_is_not_accused(name: str) -> None:
-    result = one_case(name, False)
-    assert result.ok, [f"{f.verdict}: {f.message}" for f in result.findings] or result.records
-
-
-@pytest.mark.parametrize("name", TWINS)
-def test_the_broken_twin_is_found(name: str) -> None:
-    twins = TWINS[name]
-    (finding,) = one_case(name, True).findings
-    assert (finding.verdict, twins.words in finding.message) == (twins.verdict, True), finding.message
-    assert "the pipeline's own code" not in finding.message
-
-
-@pytest.mark.parametrize("name", [name for name, twins in TWINS.items() if twins.verdict == "race"])
-def test_a_race_names_lines_of_the_kernel(name: str) -> None:
-    (finding,) = one_case(name, True).findings
-    assert len(re.findall(r"tests/tpu_bugs\.py:\d+", finding.message)) == (1 if "end" in TWINS[name].words else 2)
-
-
-def test_a_signal_is_told_with_its_line_and_printed_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
-    (finding,) = one_case("signals_and_nobody_waits", True).findings
-    assert re.search(r"it is signalled at tests/tpu_bugs\.py:\d+ and never waited for$", finding.message)
+def test_jax_prints_nothing_about_a_semaphore(capfd: pytest.CaptureFixture[str]) -> None:
+    finding(twin("signals and nobody waits"))
     assert "non-zero count" not in "".join(capfd.readouterr())
 
 
-def test_a_deadlock_names_the_semaphore_and_the_line() -> None:
-    (finding,) = one_case("waits_for_more_than_is_signalled", True).findings
-    assert re.fullmatch(
-        r"deadlock: core 0 waits at tests/tpu_bugs\.py:\d+ for ready to reach 2, but it is at 1", finding.message
-    )
-
-
-@pytest.mark.parametrize(
-    "name", ["never_waits_for_the_block", "writes_past_its_buffer", "accumulates_over_a_parallel_dimension"]
-)
-def test_a_case_after_a_failing_one_is_not_harmed(name: str) -> None:
-    assert one_case(name, True).findings
-    assert one_case(name, False).ok
-
-
-def test_what_nobody_filled_is_found_by_pallas_own_interpreter() -> None:
-    (finding,) = one_case("fills_half_of_an_empty_array", True, "interpret").findings
-    assert finding.verdict == "special_mismatch"
-    assert one_case("fills_half_of_an_empty_array", False, "interpret").ok
-
-
-@pytest.mark.parametrize("name", ["relies_on_the_order_of_a_parallel_dimension"])
-def test_wrong_values_that_are_right_in_order_are_said_to_be(name: str) -> None:
-    pairing = paired(name, True)
+def test_wrong_values_that_are_right_in_order_are_said_to_be() -> None:
+    pairing = twin("TPU kernel relies on the order of a parallel dimension").broken()
     items = plan_pairing(pairing, pairing_id(pairing), resolve([BACKEND]), RunSettings(depth="quick")).items
     item = next(each for each in items if each.group.name == "structural")
     case, cache = next(iter(item.cases())), Cache()

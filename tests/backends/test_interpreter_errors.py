@@ -1,6 +1,7 @@
 """An exception of kerneltest inside one of JAX's interpreters ends its case as one, and not as the kernel's fault."""
 
 from collections.abc import Callable, Container
+from functools import partial
 from itertools import count
 from operator import getitem, setitem
 from typing import Any
@@ -10,13 +11,13 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.api import pairing_id
-from kerneltest.plan.cases import value_cases
 from kerneltest.records.schema import Record
 from kerneltest.trace.jax_compat import interpreter_threads, mosaic_gpu_interpreter, tpu_interpreter
 from kerneltest.trace.jax_compat.patches import keep_jax_frames
 from kerneltest.trace.jax_compat.tpu_interpreter import TrackedSharedMemory
-from tests.pipeline_bugs import BLOCK, SHAPE, TWINS
+from tests.corpus import twin
+from tests.corpus.twin import paired
+from tests.found import records
 from tests.sample import whole
 
 TPU, GPU = "interpret-tpu", "interpret-mosaic-gpu"
@@ -40,36 +41,30 @@ def run(*args, **keywords):
     return original(*args, **keywords)
 """
 
-# The backend, the kernel, and the function that raises.
-CASES: list[tuple[str, str, Any, str]] = [
-    *((TPU, "", TrackedSharedMemory, name) for name in (
+DOUBLED = paired(lambda _: doubled_on_tpu, (256, 64), lambda x: 2 * x)
+WAITING = twin("pipeline waits for each other")
+
+# The backend, the pairing, and the function that raises.
+CASES: list[tuple[str, Callable[[], kt.Pairing], Any, str]] = [
+    *((TPU, partial(DOUBLED, False), TrackedSharedMemory, name) for name in (
         "track", "get_buffer_content", "store_buffer_content", "allocate_buffer", "leftovers",
     )),
-    (GPU, "waits_for_each_other", interpreter_threads, "_run_compiled"),
-    (GPU, "waits_for_each_other", mosaic_gpu_interpreter, "_describe_wait"),
+    (GPU, WAITING.broken, interpreter_threads, "_run_compiled"),
+    (GPU, WAITING.broken, mosaic_gpu_interpreter, "_describe_wait"),
 ]  # fmt: skip
 
 
-def ended(backend: str, kernel: Callable[..., Any], oracle: Callable[..., Any]) -> Record:
-    lengths = dict(zip("mn", SHAPE, strict=True))
-    dims = {name: kt.dim(values=[length]) for name, length in lengths.items()}
-    pairing = kt.oracle_for(kernel, x=kt.array("m n", "float32"), dims=dims)(oracle)
-    first = next(value_cases(pairing, pairing_id(pairing), "float32", "structural", 0, "quick"))
-    (record,) = kt.check(pairing, backends=[backend], depth="quick", case=first.id).records
+def ended(backend: str, pairing: kt.Pairing) -> Record:
+    (record,) = records(pairing, [backend], group="structural", first=True)
     return record
 
 
-@pytest.mark.parametrize(("backend", "name", "owner", "function"), CASES)
+@pytest.mark.parametrize(("backend", "make", "owner", "function"), CASES)
 def test_it_is_an_internal_error(
-    backend: str, name: str, owner: Any, function: str, monkeypatch: pytest.MonkeyPatch
+    backend: str, make: Callable[[], kt.Pairing], owner: Any, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel = TWINS[name][0](True) if name else doubled_on_tpu
-
-    def oracle(x: np.ndarray) -> np.ndarray:
-        return 2 * x[: BLOCK[0]] if name else 2 * x
-
     monkeypatch.setattr(owner, function, raise_at(range(10**9), getattr(owner, function)))
-    record = ended(backend, kernel, oracle)
+    record = ended(backend, make())
     assert record.verdict == "internal_error", record.message
 
 
@@ -78,8 +73,7 @@ def test_so_is_one_in_a_callback_of_the_gpu_interpreter(monkeypatch: pytest.Monk
         raise LookupError("injected")
 
     monkeypatch.setattr(interpreter_threads.are_ordered, "__code__", are_ordered.__code__)
-    make, _ = TWINS["barrier_for_fewer_arrivals_than_come"]
-    record = ended(GPU, make(False), lambda x: 2 * x[: BLOCK[0]])
+    record = ended(GPU, twin("pipeline barrier for fewer arrivals than come").right())
     assert record.verdict == "internal_error", record.message
 
 
@@ -88,8 +82,7 @@ def test_a_deadlock_is_noticed_though_looking_for_it_raised_once(
     function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interpreter_threads, function, raise_at([0], getattr(interpreter_threads, function)))
-    make, _ = TWINS["waits_for_each_other"]
-    record = ended(GPU, make(True), lambda x: 2 * x[: BLOCK[0]])
+    record = ended(GPU, WAITING.broken())
     assert record.verdict == "hang", record.message
 
 

@@ -1,4 +1,4 @@
-"""JAX's interpreters of Mosaic kernels find in NumPy what they find compiled, and give the same."""
+"""JAX's interpreters of Mosaic kernels find in NumPy what they find compiled, and give the same, after failures too."""
 
 from typing import Any
 
@@ -6,8 +6,6 @@ import jax
 import numpy as np
 import pytest
 
-import kerneltest as kt
-import tests.tpu_memory_bugs  # noqa: F401 - its twins join the others
 from kerneltest.api import pairing_id
 from kerneltest.backends.base import Artifact, Backend, Executable
 from kerneltest.backends.registry import resolve
@@ -16,17 +14,12 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import value_cases
 from kerneltest.trace.tracing import trace
 from suites import test_pipeline_specialized, test_tpu_softmax
-from tests import pipeline_bugs, tpu_bugs
+from tests.corpus import PIPELINES, Twin
+from tests.corpus import TPU as TPU_TWINS
+from tests.corpus import twin as twin_named
+from tests.corpus.judged import check_right, finding
 
 GPU, TPU = "interpret-mosaic-gpu", "interpret-tpu"
-
-
-def paired(kernel: Any, dtype: str, rows: int, columns: int) -> Pairing:
-    return kt.oracle_for(
-        kernel,
-        x=kt.array("m n", dtype),
-        dims={"m": kt.dim(values=[rows]), "n": kt.dim(values=[columns])},
-    )(lambda x: x)
 
 
 def both(backend: Backend, pairing: Pairing, dtype: str, group: str = "structural") -> list[Any]:
@@ -48,26 +41,35 @@ def ended(executable: Executable, leaves: list[np.ndarray]) -> Any:
         return failure.verdict
 
 
-TWINS = [(GPU, name) for name in pipeline_bugs.TWINS] + [(TPU, name) for name in tpu_bugs.TWINS]
-
-
 @pytest.mark.sweep(26)
 @pytest.mark.parametrize("broken", [True, False], ids=["broken", "right"])
-@pytest.mark.parametrize(("backend", "name"), TWINS)
-def test_each_twin_ends_alike(backend: str, name: str, broken: bool) -> None:
-    (one,) = resolve([backend])
-    if backend == GPU:
-        make, _ = pipeline_bugs.TWINS[name]
-        pairing, dtype = paired(make(broken), "float32", *pipeline_bugs.SHAPE), "float32"
-    else:
-        twins = tpu_bugs.TWINS[name]
-        pairing, dtype = paired(twins.make(broken), twins.dtype, twins.rows, tpu_bugs.COLUMNS), twins.dtype
-    compiled, uncompiled = both(one, pairing, dtype)
+@pytest.mark.parametrize("twin", [*PIPELINES, *TPU_TWINS], ids=lambda twin: twin.name)
+def test_each_twin_ends_alike(twin: Twin, broken: bool) -> None:
+    (one,) = resolve([next(iter(twin.verdicts))])
+    pairing = twin.make(broken)
+    compiled, uncompiled = both(one, pairing, str(pairing.leaves["x"].dtypes[0]))
     if isinstance(compiled, tuple):
         for wanted, got in zip(compiled, uncompiled, strict=True):
             np.testing.assert_array_equal(got, wanted)
     else:
         assert uncompiled is compiled
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pipeline fetches into the block in use",
+        "pipeline waits for each other",
+        "pipeline forgets the remainder",
+        "TPU kernel never waits for the block",
+        "TPU kernel writes past its buffer",
+        "TPU kernel accumulates over a parallel dimension",
+    ],
+)
+def test_a_case_after_a_failing_one_is_not_harmed(name: str) -> None:
+    failing = twin_named(name)
+    assert finding(failing).verdict.is_finding
+    check_right(failing)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests import stubborn
 
 Make = Callable[..., Child]
 TRACE = "LLVM ERROR: Cannot select: intrinsic"
+TOO_LATE = "did not answer within 0.3 s"
 
 
 @pytest.fixture(params=["exec", "spawn"])
@@ -53,7 +54,7 @@ def test_a_child_is_kept_between_requests_of_any_size(make: Make) -> None:
         ("die with a stack trace", End.DIED, 7, f"died with exit code 7: {TRACE}$", "it exited with status 7"),
         ("leave", End.DIED, 0, "died with exit code 0", "it exited without a crash report"),
         ("abort", End.DIED, -signal.SIGABRT, "died with exit code -6", "killed by SIGABRT"),
-        ("hang", End.LATE, -signal.SIGKILL, "did not answer within 2 s and was killed", "did not answer within 2 s"),
+        ("hang", End.LATE, -signal.SIGKILL, f"{TOO_LATE} and was killed", TOO_LATE),
         ("close", End.SILENT, -signal.SIGKILL, "died with exit code -9", "what it writes does not arrive"),
     ],
 )
@@ -63,7 +64,7 @@ def test_the_end_of_a_child_costs_one_answer(
     child = make()
     before = child.ask({"do": "echo"}, 20)["pid"]
     with pytest.raises(ChildEndedError, match="the child ") as caught:
-        child.ask({"do": do}, 2 if do == "hang" else math.inf)
+        child.ask({"do": do}, 0.3 if do == "hang" else math.inf)
     error = caught.value
     assert (error.end, error.status, error.verdict) == (end, status, "hang" if end is End.LATE else "crash")
     assert error.cause.startswith(cause)

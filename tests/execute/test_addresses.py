@@ -10,7 +10,7 @@ from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
 from kernels.vector_add import vector_add_blocked
-from tests.memory_bugs import BUGS
+from tests.corpus import twin
 
 BLOCK, COLUMNS = 64, 2**16
 
@@ -79,8 +79,7 @@ def test_right_kernels_are_not_accused(target: str) -> None:
 
 
 def test_ordinary_bugs_are_found_as_well() -> None:
-    bug = next(bug for bug in BUGS if bug.name == "a store one element past the end")
-    (fault,) = kt.check_addresses(_pairing(bug.wrong, "n"), n=100)
+    (fault,) = kt.check_addresses(twin("a store one element past the end").broken(), m=100)
     assert "store at o offset 100" in fault.message
 
 

@@ -3,8 +3,6 @@
 import functools
 import importlib
 import re
-import resource
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +14,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
-from kerneltest.backends.registry import resolve
-from kerneltest.execute.cache import Cache
-from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run_item
-from kerneltest.execute.settings import RunSettings
 from kerneltest.records.schema import Record
-from tests.production_bugs import TWINS
-
-MOST_MEMORY = 2 * 2**20  # KiB
+from tests.found import records
 
 
-def at_production(pairing: kt.Pairing, backend: str, depth: str = "standard") -> Sequence[Record]:
-    items = plan_pairing(pairing, "tests/x.py::p", resolve([backend]), RunSettings(depth=depth)).items
-    return [outcome.record for item in items if item.group.name == "production" for outcome in run_item(item, Cache())]
-
-
-@pytest.mark.parametrize("name", TWINS)
-def test_bugs_that_show_only_at_production_sizes_are_found_and_their_twins_pass(name: str) -> None:
-    twins, before = TWINS[name], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    (broken,) = at_production(twins.broken, twins.backend)
-    assert broken.verdict in twins.verdicts
-    assert twins.words in broken.message
-    for backend in {twins.backend, "simulate:sm_90", "simulate:gfx942", "lower:gfx942"}:
-        (right,) = at_production(twins.right, backend)
-        assert right.verdict == "pass", right.message
-        assert right.compared
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_MEMORY
+def at_production(pairing: kt.Pairing, backend: str, depth: str = "standard") -> list[Record]:
+    return list(records(pairing, [backend], depth, "production"))
 
 
 def _copied(x: jax.Array, around: Any = lambda x: x) -> jax.Array:

@@ -22,6 +22,7 @@ from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, 
 from kerneltest.judge.mismatch_evidence import input_windows, output_window
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Pattern, PatternKind
+from tests.corpus import twin
 from tests.found import findings
 from tests.sample import double
 
@@ -321,11 +322,8 @@ def test_the_special_values_among_the_inputs_are_named(x: np.ndarray, words: str
 
 
 def test_a_finding_carries_its_diagnosis() -> None:
-    from tests.broken import BROKEN
-
-    broken = next(b for b in BROKEN if b.name == "the last step of k is skipped")
     lacking = "the sum omits the last block of k"
-    found = findings(broken.broken(), ["interpret"])
+    found = findings(twin("the last step of k is skipped").broken(), ["interpret"])
     assert any(
         record.evidence is not None
         and record.evidence.diagnosis.startswith(lacking)

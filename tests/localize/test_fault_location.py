@@ -10,18 +10,15 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
-from benchmarks.variants import VARIANTS, Variant
 from kerneltest.records.schema import FaultLocation
-from tests.broken import KERNELS, Edited
+from tests.corpus import TWINS, Twin
+from tests.corpus.twin import edited
 from tests.localize.fault_cases import locate_case, make_case
 
 
-def _line(variant: Edited, text: str) -> int:
+def _line(variant: Twin, text: str) -> int:
     """The number of the only line of a variant's source that contains a text."""
-    source = (KERNELS / f"{variant.family}.py").read_text(encoding="utf-8")
-    for old, new in variant.edits:
-        source = source.replace(old, new)
-    (line,) = (number for number, each in enumerate(source.splitlines(), 1) if text in each)
+    (line,) = (number for number, each in enumerate(variant.edit.sources()[1].splitlines(), 1) if text in each)
     return line
 
 
@@ -108,11 +105,11 @@ def _line(variant: Edited, text: str) -> int:
     ],
 )
 def test_the_faulty_line_is_named(name: str, case: dict[str, Any], line: str, words: str, certain: bool) -> None:
-    variant = next(variant for variant in VARIANTS if variant.name == name)
+    variant = TWINS[name]
     pairing = variant.broken()
     found = locate_case(pairing, make_case(pairing, **case))
     assert found is not None
-    assert found.place == f"kernels/{variant.family}.py:{_line(variant, line.strip())}"
+    assert found.place == f"kernels/{variant.edit.family}.py:{_line(variant, line.strip())}"
     assert words in found.words
     assert found.confirmed == certain
     assert not (certain and found.alternatives)
@@ -121,8 +118,7 @@ def test_the_faulty_line_is_named(name: str, case: dict[str, Any], line: str, wo
 def test_a_constant_that_is_wrong_at_its_definition_is_not_confirmed_elsewhere() -> None:
     """`columns=n - 1` is fixed as well by `<=` where `columns` is compared, on another line."""
     edits = (("columns=n),\n        grid=(m, 1)", "columns=n - 1),\n        grid=(m, 1)"),)
-    variant = Variant("one column too few", "softmax.fused", "softmax_fused", edits)
-    pairing = variant.broken()
+    pairing = edited("one column too few", "softmax.fused", "softmax_fused", edits).broken()
     found = locate_case(pairing, make_case(pairing, dict(m=1, n=3)))
     assert found is not None
     assert not found.confirmed
@@ -153,17 +149,17 @@ def test_a_nan_lost_in_a_maximum_is_traced_to_it() -> None:
 
 @pytest.mark.parametrize("name", ["vector_add.blocked", "softmax.fused"])
 def test_a_right_kernel_has_no_faulty_line(name: str) -> None:
-    pairing = next(variant for variant in VARIANTS if variant.pairing == name).twin()
+    pairing = next(twin for twin in TWINS.values() if twin.edit.pairing == name).right()
     assert locate_case(pairing, make_case(pairing, dict(m=1, n=3), x=-np.inf)) is None
 
 
 def test_no_line_is_named_if_no_mutant_helps() -> None:
     name = "rms_norm.normalised: epsilon is added outside of the root"
-    pairing = next(variant for variant in VARIANTS if variant.name == name).broken()
+    pairing = TWINS[name].broken()
     assert locate_case(pairing, make_case(pairing, dict(m=1, n=3), x=0.5)) is None
 
 
 def test_no_line_is_named_if_there_is_no_time() -> None:
     name = "vector_add.blocked: the mask drops the last element"
-    pairing = next(variant for variant in VARIANTS if variant.name == name).broken()
+    pairing = TWINS[name].broken()
     assert locate_case(pairing, make_case(pairing, dict(n=3)), seconds=0.0) is None

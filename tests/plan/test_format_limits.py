@@ -15,7 +15,7 @@ from kerneltest.execute.value_groups import affordable_long_signatures
 from kerneltest.plan.format_limits import excessive_work, long_signatures
 from kerneltest.plan.signatures import Signature
 from suites import test_matmul, test_softmax
-from tests.production_bugs import narrow, ramp
+from tests.corpus.production import narrow, ramp
 
 BLOCK = 64
 

@@ -69,7 +69,7 @@ from kerneltest.backends.interpret import Interpret
 prepare = Interpret.prepare
 
 def slowly(self, traced):
-    time.sleep(1)
+    time.sleep(0.3)
     return prepare(self, traced)
 
 Interpret.prepare = slowly

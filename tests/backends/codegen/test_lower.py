@@ -28,7 +28,8 @@ from kerneltest.core.targets import TARGETS, Target
 from kerneltest.execute.value_groups import affordable_long_signatures
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import Traced, trace
-from tests import elsewhere, pipeline_bugs
+from tests import elsewhere
+from tests.corpus import twin
 from tests.sample import elementwise
 
 HERE, ELSEWHERE = Path(__file__), Path(elsewhere.__file__)
@@ -251,10 +252,9 @@ def test_what_a_target_lacks_is_found_before_it_is_lowered(backend: str) -> None
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX's pipelines always copy by TMA")
 def test_what_jax_chose_for_the_traced_gpu_is_not_the_kernels_fault() -> None:
-    make, _ = pipeline_bugs.TWINS["input_only_pipeline_without_commit_smem"]
     (stage,) = resolve(["lower:sm_80"])
     with pytest.raises(Failure, match=r"sm_80 has no TMA.*traced for compute capability 9\.0") as caught:
-        stage.prepare(_matrix(make(True)))
+        stage.prepare(_matrix(twin("input only pipeline without commit smem").broken().kernel))
     assert caught.value.verdict == "unavailable"
 
 

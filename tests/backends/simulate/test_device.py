@@ -7,8 +7,6 @@ a sum and a function) and by a rounding of the output's dtype; `COARSER` lists t
 
 The recording lacks the special and the other numeric families of kernels with a sum or a function, every depth but
 quick, kernels that are not written for Triton, and the pairings that are `NEWER`.
-
-Bugs that interpret mode cannot see are found and named, and their correct twins are not accused.
 """
 
 import functools
@@ -16,11 +14,9 @@ from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 
-import jax
 import numpy as np
 import pytest
 
-import kerneltest as kt
 from benchmarks.device_outputs import (
     FIXTURE,
     SIMULATOR,
@@ -35,13 +31,11 @@ from benchmarks.device_outputs import (
     taken,
     write,
 )
-from kerneltest.api import Result
 from kerneltest.backends.base import Artifact, Executable
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import float_format
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.tracing import trace
-from tests.memory_bugs import BUGS, Bug, N
 
 FACTS, TAKEN = read(FIXTURE)
 BY_PAIRING = {name: list(found) for name, found in groupby(TAKEN, key=lambda each: each.case.pairing_id)}
@@ -116,50 +110,3 @@ def test_only_outputs_of_a_device_are_recorded(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         main(["--backend", "interpret"])
     assert "is for what a device computed" in capsys.readouterr().err
-
-
-TARGETS = ["simulate:sm_90", "simulate:gfx942"]
-MASKED_BY_JAX = jax.__version_info__ >= (0, 12)
-
-
-def _pairing(bug: Bug, kernel: object) -> kt.Pairing:
-    declare = kt.oracle_for(
-        kernel,  # type: ignore[arg-type]
-        x=kt.array("n", bug.dtype, domain=(-20, 140) if bug.dtype == "int32" else None),
-        dims=dict(n=kt.dim(values=(N,))),
-    )
-    return declare(bug.oracle)
-
-
-def _checked(bug: Bug, kernel: object, backends: list[str]) -> Result:
-    return kt.check(_pairing(bug, kernel), backends=backends, depth="quick")
-
-
-@pytest.mark.sweep(10)
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_the_simulator_sees_what_interpret_mode_does_not(bug: Bug) -> None:
-    if bug.name == "a block's tail left to the BlockSpec" and MASKED_BY_JAX:
-        assert _checked(bug, bug.wrong, TARGETS).ok
-        return
-    interpreted = _checked(bug, bug.wrong, ["interpret"])
-    # Where memory is poisoned on purpose, interpret mode sees some of them too.
-    assert not [f.message for f in interpreted.findings if f.record.group != "invariants"]
-    found = _checked(bug, bug.wrong, TARGETS).findings
-    for target in TARGETS:
-        messages = [finding.message for finding in found if finding.backend == target]
-        assert {finding.verdict for finding in found if finding.backend == target} == {bug.verdict}, messages[:1]
-        assert any(bug.words in message for message in messages), messages[:1]
-        assert any("memory_bugs.py:" in message for message in messages) or bug.verdict == "unwritten"
-
-
-@pytest.mark.sweep(3)
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_the_right_twin_is_not_accused(bug: Bug) -> None:
-    result = _checked(bug, bug.right, ["interpret", *TARGETS])
-    assert result.ok, result.findings[0].message
-
-
-def test_there_are_enough_of_them() -> None:
-    assert len(BUGS) >= 20
-    assert {bug.verdict for bug in BUGS} == {"out_of_bounds", "race", "unwritten", "uninitialised"}
-    assert all(isinstance(bug.oracle(np.arange(N)), np.ndarray) for bug in BUGS)

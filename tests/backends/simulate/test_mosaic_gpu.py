@@ -1,7 +1,6 @@
-"""Mosaic GPU kernels are executed without a GPU: right ones agree with NumPy, and broken ones are named with a line."""
+"""Mosaic GPU kernels are executed without a GPU; tests/corpus/mosaic_gpu.py has broken ones."""
 
 import gc
-import re
 import weakref
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 import kerneltest as kt
 from kernels.pipeline_copy import pipeline_swizzled_copy
-from kerneltest.api import Result, pairing_id
+from kerneltest.api import pairing_id
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.simulate.mosaic_gpu import backend
 from kerneltest.backends.simulate.mosaic_gpu.machine import Cluster, Flight
@@ -25,72 +24,12 @@ from kerneltest.localize.case_replay import MutableKernel
 from kerneltest.plan.cases import value_cases
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import trace
-from tests import mosaic_gpu_bugs, pipeline_bugs
-from tests.backends.test_interpret_mosaic_gpu import one_case
+from tests.corpus import twin
+from tests.corpus.judged import check_right
 
 needs_dialect = pytest.mark.skipif(
     jax.__version_info__ < (0, 11), reason="JAX lowers Mosaic GPU kernels without the dialect that is simulated"
 )
-LINES = Path(mosaic_gpu_bugs.__file__).read_text(encoding="utf-8").splitlines()
-TARGETS = dict.fromkeys((mosaic_gpu_bugs.blackwell, mosaic_gpu_bugs.specialised), "sm_100")
-OTHERWISE = {
-    "never_stores_the_invariant_output": ["unwritten"],  # the interpreter only sees its values
-    "input_only_pipeline_without_commit_smem": [],  # reads need no fence before a copy writes, as in CUTLASS
-}
-
-
-def _pairing(kernel: Any, m: int, n: int, k: int) -> kt.Pairing:
-    dims = {"m": kt.dim(values=(m,)), "n": kt.dim(values=(n,)), "k": kt.dim(values=(k,))}
-    a, b = kt.array("m k", "float16"), kt.array("k n", "float16")
-    return kt.oracle_for(kernel, a=a, b=b, dims=dims)(lambda a, b: a @ b)
-
-
-def _product(make: Any, bug: str = "") -> Result:
-    tile = 128 if make in TARGETS else 64
-    pairing = _pairing(make(bug), 2 * tile, tile, 192)
-    first = next(value_cases(pairing, pairing_id(pairing), "float16", "structural", 0, "quick"))
-    return kt.check(pairing, backends=[f"simulate:{TARGETS.get(make, 'sm_90')}"], depth="quick", case=first.id)
-
-
-@needs_dialect
-@pytest.mark.parametrize("make", dict.fromkeys(make for make, _ in mosaic_gpu_bugs.BUGS))
-def test_a_right_product_is_not_accused(make: Any) -> None:
-    result = _product(make)
-    assert result.ok, result.findings
-
-
-@needs_dialect
-@pytest.mark.parametrize(("make", "bug"), mosaic_gpu_bugs.BUGS)
-def test_a_broken_product_is_found_with_its_line(make: Any, bug: str) -> None:
-    verdict, code = mosaic_gpu_bugs.BUGS[make, bug]
-    (finding,) = _product(make, bug).findings
-    assert finding.verdict == verdict, finding.message
-    places = [int(line) for line in re.findall(r"mosaic_gpu_bugs\.py:(\d+)", finding.message)]
-    assert any(code in LINES[line - 1] for line in places) or not code, finding.message
-
-
-@needs_dialect
-@pytest.mark.parametrize("name", mosaic_gpu_bugs.SMALL)
-def test_small_kernels_are_judged(name: str) -> None:
-    small = mosaic_gpu_bugs.SMALL[name]
-    dims = {axis: kt.dim(values=(length,)) for axis, length in zip("mn", small.shape, strict=True)}
-    pairing = kt.oracle_for(small.kernel, x=kt.array("m n", small.dtype), dims=dims)(small.oracle)
-    first = next(value_cases(pairing, pairing_id(pairing), small.dtype, "structural", 0, "quick"))
-    result = kt.check(pairing, backends=[f"simulate:{small.target}"], depth="quick", case=first.id)
-    assert [finding.verdict for finding in result.findings] == [small.verdict] * bool(small.verdict), result.findings
-    assert result.ok or small.verdict, result
-    for finding in result.findings:
-        assert small.words in finding.message
-        assert "\n" not in finding.message  # no further faults
-
-
-@needs_dialect
-@pytest.mark.parametrize("name", pipeline_bugs.TWINS)
-def test_pipelines_are_judged_as_jaxs_interpreter_does(name: str) -> None:
-    make, verdict = pipeline_bugs.TWINS[name]
-    right, broken = (one_case(name, make(is_broken), "simulate:sm_90") for is_broken in (False, True))
-    assert right.ok, right.findings
-    assert [finding.verdict for finding in broken.findings] == OTHERWISE.get(name, [verdict]), broken.findings
 
 
 def _print_layout(x: Any) -> Any:
@@ -132,7 +71,7 @@ def test_what_is_not_supported_is_named(kernel: Any, dtype: str, words: str) -> 
 
 
 def test_no_repair_is_searched_for() -> None:
-    pairing = _pairing(mosaic_gpu_bugs.hopper(), 64, 64, 64)
+    pairing = twin("hopper: tail step").right()
     with pytest.raises(Failure, match="does not support changed Mosaic GPU kernels"):
         MutableKernel(trace(pairing, signatures(pairing, "quick")[0]), targets.TARGETS["sm_90"], {})
 
@@ -160,8 +99,7 @@ def test_accesses_do_not_keep_their_cluster(monkeypatch: pytest.MonkeyPatch) -> 
                 assert made[0]() is None
 
     monkeypatch.setattr(backend, "Cluster", Watched)
-    result = _product(mosaic_gpu_bugs.hopper)
-    assert result.ok, result.findings
+    check_right(twin("hopper: tail step"))
     assert len(made) > 2
 
 

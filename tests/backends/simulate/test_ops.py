@@ -1,7 +1,6 @@
 """Each simulated operation agrees with NumPy on random, special and extreme values."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,23 +17,10 @@ from kerneltest.backends.simulate.operations.operation_table import OPERATIONS
 from kerneltest.backends.simulate.operations.tensor_operations import tf32
 from kerneltest.core.dtypes import cast, float_format, is_float, parse_dtype
 from kerneltest.core.failures import Failure
+from tests.operations import OPS, Op
 from tests.simulated import TARGETS, elementwise_block, simulated
 
 N = 64
-F = ("float32", "float16", "bfloat16")
-I = ("int32", "int8", "uint8", "int16", "uint32")  # noqa: E741
-
-
-@dataclass(frozen=True, slots=True)
-class Op:
-    """An operation on blocks, and its reference on float64, or on integers of their own dtype."""
-
-    name: str
-    kernel: Callable[..., Any]
-    reference: Callable[..., Any]
-    dtypes: tuple[str, ...] = F
-    arity: int = 1
-    domain: tuple[float, float] | None = None
 
 
 def _values(kind: str, domain: tuple[float, float] | None, order: int) -> np.ndarray:
@@ -58,65 +44,6 @@ def _values(kind: str, domain: tuple[float, float] | None, order: int) -> np.nda
     return np.roll(found, order * 5).astype(made)
 
 
-def _trunc(x: Any) -> Any:
-    return np.where(x < 0, np.ceil(x), np.floor(x))
-
-
-OPS = [
-    Op("add", jnp.add, np.add, F + I, 2),
-    Op("sub", jnp.subtract, np.subtract, F + I, 2),
-    Op("mul", jnp.multiply, np.multiply, F + I, 2),
-    Op("div", jnp.divide, np.divide, ("float32",), 2),
-    Op("integer div", lax.div, lambda a, b: _trunc(a / b.astype(np.float64)), I, 2, (1, 2**30)),
-    Op("integer rem", lax.rem, np.fmod, I, 2, (1, 2**30)),
-    Op("rem", lax.rem, np.fmod, ("float32",), 2, (-50, 50)),
-    Op("maximum", jnp.maximum, np.fmax, F, 2),
-    Op("minimum", jnp.minimum, np.fmin, F, 2),
-    Op("integer maximum", jnp.maximum, np.maximum, I, 2),
-    Op("integer minimum", jnp.minimum, np.minimum, I, 2),
-    Op("neg", jnp.negative, np.negative, (*F, "int32", "int8")),
-    Op("abs", jnp.abs, np.abs, (*F, "int32")),
-    Op("sign", jnp.sign, np.sign, ("float32", "int32"), 1, (-100, 100)),
-    Op("square", jnp.square, np.square, F),
-    Op("floor", jnp.floor, np.floor, ("float32",)),
-    Op("ceil", jnp.ceil, np.ceil, ("float32",)),
-    Op("exp", jnp.exp, np.exp, ("float32",)),
-    Op("exp2", jnp.exp2, np.exp2, ("float32",)),
-    Op("expm1", jnp.expm1, np.expm1, ("float32",)),
-    Op("log", jnp.log, np.log, ("float32",)),
-    Op("log1p", jnp.log1p, np.log1p, ("float32",)),
-    Op("sqrt", jnp.sqrt, np.sqrt, ("float32",)),
-    Op("rsqrt", lax.rsqrt, lambda x: 1 / np.sqrt(x), ("float32",)),
-    Op("cbrt", jnp.cbrt, np.cbrt, ("float32",)),
-    Op("sin", jnp.sin, np.sin, ("float32",), 1, (-100, 100)),
-    Op("cos", jnp.cos, np.cos, ("float32",), 1, (-100, 100)),
-    Op("tan", jnp.tan, np.tan, ("float32",), 1, (-1.5, 1.5)),
-    Op("asin", lax.asin, np.arcsin, ("float32",), 1, (-1, 1)),
-    Op("atan2", lax.atan2, np.arctan2, ("float32",), 2, (-10, 10)),
-    Op("sinh", lax.sinh, np.sinh, ("float32",), 1, (-10, 10)),
-    Op("tanh", jnp.tanh, np.tanh, ("float32",)),
-    Op("pow", jnp.power, np.power, ("float32",), 2, (0.1, 5)),
-    Op("integer pow", lambda x: x**3, lambda x: x * x * x, ("float32",), 1, (-100, 100)),
-    Op("nextafter", lax.nextafter, None, ("float32",), 2),  # type: ignore[arg-type]
-    Op("and", jnp.bitwise_and, np.bitwise_and, (*I, "bool"), 2),
-    Op("or", jnp.bitwise_or, np.bitwise_or, (*I, "bool"), 2),
-    Op("xor", jnp.bitwise_xor, np.bitwise_xor, (*I, "bool"), 2),
-    Op("not", jnp.bitwise_not, np.bitwise_not, (*I, "bool")),
-    Op("shift left", lax.shift_left, np.left_shift, ("int32", "uint32"), 2, (0, 31)),
-    Op("shift right", lax.shift_right_arithmetic, np.right_shift, ("int32",), 2, (0, 31)),
-    Op("logical shift", lax.shift_right_logical, np.right_shift, ("uint32",), 2, (0, 31)),
-    Op("population count", lax.population_count, np.bitwise_count, ("uint32",)),
-    Op("leading zeros", lax.clz, lambda x: 32 - np.vectorize(int.bit_length)(x.astype(object)), ("uint32",)),
-    Op("clamp", lambda x: jnp.clip(x, -1, 1), lambda x: np.fmin(np.fmax(x, -1), 1), ("float32", "int32")),
-    Op("where", lambda x, y: jnp.where(x > y, x, -y), lambda x, y: np.where(x > y, x, -y), ("float32", "int32"), 2),
-    Op("is_finite", lambda x: jnp.where(jnp.isfinite(x), 1.0, 0.0), np.isfinite, ("float32",)),
-    *(
-        Op(name, getattr(jnp, name), getattr(np, name), ("float32", "int32", "uint32", "int8", "uint8"), 2)
-        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-    ),
-]  # fmt: skip
-
-
 def _wide(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float64) if is_float(x.dtype) else x
 
@@ -136,18 +63,19 @@ def _agree(got: np.ndarray, wanted: Any, *, ulps: float) -> None:
 
 
 # A float16 quotient or power may be computed in two roundings; NumPy's float32 power is another library's.
+@pytest.mark.sweep(157)
 @pytest.mark.parametrize("backend", TARGETS)
 @pytest.mark.parametrize(
     ("op", "kind"), [(op, k) for op in OPS for k in op.dtypes], ids=lambda p: getattr(p, "name", p)
 )
-def testelementwise_block(op: Op, kind: str, backend: str) -> None:
+def test_elementwise(op: Op, kind: str, backend: str) -> None:
     operands = [_values(kind, op.domain, i) for i in range(op.arity)]
     out = (
         "int32"
         if kind == "bool" or op.name in ("equal", "not_equal") or op.name.startswith(("less", "greater"))
         else None
     )
-    (got,) = simulated(elementwise_block(op.kernel, out), operands, backend)
+    (got,) = simulated(elementwise_block(op.function, out), operands, backend)
     with np.errstate(all="ignore"):
         wanted = np.nextafter(*operands) if op.reference is None else op.reference(*(_wide(x) for x in operands))
     _agree(got, wanted, ulps=1 if op.name in ("pow", "integer pow", "div") else 0)
@@ -156,6 +84,7 @@ def testelementwise_block(op: Op, kind: str, backend: str) -> None:
 CASTS = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "uint32", "bool")
 
 
+@pytest.mark.sweep(72)
 @pytest.mark.parametrize("backend", TARGETS)
 @pytest.mark.parametrize(("old", "new"), [(a, b) for a in CASTS for b in CASTS if a != b])
 def test_casts(old: str, new: str, backend: str) -> None:

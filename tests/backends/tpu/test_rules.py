@@ -1,4 +1,4 @@
-"""What JAX, Mosaic and XLA say, in words for the author: what tests/reported_on_tpus.py has no kernel for."""
+"""What JAX, Mosaic and XLA say, in words for the author: what tests/corpus/tpu_compilers.py has no kernel for."""
 
 import jax
 import jax.numpy as jnp

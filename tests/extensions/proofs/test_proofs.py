@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import kerneltest as kt
-from benchmarks.variants import VARIANTS
 from kerneltest.core.targets import TARGETS
 from kerneltest.extensions.proofs.proof_search import ProofKind, choices, prove_choice
+from tests.corpus import TWINS
 from tests.execute.test_addresses import COLUMNS, _flat
 from tests.extensions.proofs.copies import RIGHT, UNDECIDED, WRONG, Copy
 
@@ -76,9 +76,9 @@ def test_pytest_does_not_import_z3() -> None:
 
 
 def test_the_page_shows_what_is_said() -> None:
-    (wrong,) = (each for each in VARIANTS if each.name == "vector_add.blocked: the mask is <= and not <")
+    wrong = TWINS["vector_add.blocked: the mask is <= and not <"]
     proof, counterexample = (
-        prove_choice(pairing, choices(pairing)[0], TARGETS["sm_90"])[0] for pairing in (wrong.twin(), wrong.broken())
+        prove_choice(pairing, choices(pairing)[0], TARGETS["sm_90"])[0] for pairing in (wrong.right(), wrong.broken())
     )
     page = re.sub(r"[\d.]+ s,", "", (ROOT / "docs" / "proofs.md").read_text(encoding="utf-8"))
     for said in (proof, counterexample):

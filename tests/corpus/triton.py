@@ -1,10 +1,9 @@
-"""Wrong kernels that pass in interpret mode, each with a correct twin.
+"""Triton kernels with bugs that interpret mode does not show: accesses out of bounds, races and memory never written.
 
 All take a vector `x` of 100 elements in blocks of 32, so the last block has a tail of 4.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,24 +12,14 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
+from tests.corpus.twin import Twin, paired
+
 N, BLOCK = 100, 32
 BLOCKS = -(-N // BLOCK)
 LOWEST = np.iinfo(np.int32).min
+UNMASKED_TAIL = "pass" if jax.__version_info__ >= (0, 12) else "out_of_bounds"  # JAX masks it
 
 Kernel = Callable[[jax.Array], jax.Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Bug:
-    """One bug: kernels with and without it, and the simulator's verdict of the wrong one with a part of its message."""
-
-    name: str
-    wrong: Kernel
-    right: Kernel
-    oracle: Callable[[np.ndarray], np.ndarray]
-    verdict: str
-    words: str
-    dtype: str = "float32"
 
 
 def _call(body: Callable[..., None], shape: Any = N, grid: Any = BLOCKS, **more: Any) -> Kernel:
@@ -65,7 +54,7 @@ def _copy(limit: int, shift: int = 0, mask_load: bool = True) -> Kernel:
 
 
 def _blocked(masked: bool) -> Kernel:
-    """A copy with blocks from a BlockSpec, whose tail only JAX 0.12 masks on a GPU."""
+    """A copy with blocks from a BlockSpec."""
     if masked:
         return _copy(N)
     block = pl.BlockSpec((BLOCK,), lambda i: (i,))
@@ -346,41 +335,65 @@ def _copied(x: np.ndarray) -> np.ndarray:
     return x
 
 
-BUGS = [
-    Bug("a store one element past the end", _copy(N + 1), _copy(N), _copied, "out_of_bounds", "store at o offset 100"),
-    Bug("a store of a block past the end", _copy(10 * N), _copy(N), _copied, "out_of_bounds", "28 in all"),
-    Bug("an unmasked load of the tail", _copy(N, mask_load=False), _copy(N), _copied, "out_of_bounds", "load at x"),
-    Bug("a block's tail left to the BlockSpec", _blocked(False), _blocked(True), _copied, "out_of_bounds",
-        "does not mask the tail of a block"),
-    Bug("a negative index", _neighbour(False), _neighbour(True),
-        lambda x: np.concatenate([x[:1], np.diff(x)]), "out_of_bounds", "load at x offset -1 of 100"),
-    Bug("a lookup by data that is no index", _lookup(False), _lookup(True), _known_lookup, "out_of_bounds",
-        "load at x offset", "int32"),
-    Bug("a masked load without other in a maximum", _tail_maximum(False), _tail_maximum(True), _block_maxima,
-        "uninitialised", "a masked load without `other` at", "int32"),
-    Bug("a sum accumulated in an output block by all programs", _accumulated("store"), _accumulated("once"),
-        lambda x: _padded(x).sum(axis=0), "race", "is read by program (1)"),
-    Bug("a sum without atomics", _accumulated_atomically("plain"), _accumulated_atomically("atomic"),
-        lambda x: x.sum(keepdims=True), "race", "start[0]"),
-    Bug("counters without atomics", _histogram(False), _histogram(True),
-        lambda x: np.bincount(x & 15, minlength=16), "race", "in no order", "int32"),
-    Bug("two programs share an output block", _pairs(False), _pairs(True),
-        lambda x: _padded(x)[1::2].reshape(-1), "race", "by program (1)"),
-    Bug("every program writes the same value", _same_value(False), _same_value(True),
-        lambda x: np.full(1, N), "race", "all write 100"),
-    Bug("windows that overlap by an element", _overlapping(BLOCK - 1), _overlapping(BLOCK), _copied, "race", "o[31]"),
-    Bug("a read of another program's output", _running_sum(False), _running_sum(True),
-        lambda x: np.cumsum(_padded(x).sum(axis=1)), "race", "and read by program (1)"),
-    Bug("an input overwritten before its neighbour read it", _in_place(False), _in_place(True),
-        lambda x: x + np.concatenate([x[1:], np.zeros(1, x.dtype)]), "race", "and read by program"),
-    Bug("a maximum with what nobody wrote", _maximum(False), _maximum(True), _copied, "uninitialised",
-        "before anything was written there", "int32"),
-    Bug("rows never written", _empty_rows(False), _empty_rows(True), _even_maxima, "unwritten",
-        "2 of 4 elements", "int32"),
-    Bug("a grid without its tail", _grid(2, False), _grid(BLOCKS, True),
-        lambda x: np.where(np.arange(N) < 2 * BLOCK, x, np.nan), "unwritten", "36 of 100 elements"),
-    Bug("a loop one block too far", _looped(BLOCKS + 1), _looped(BLOCKS), lambda x: x.max(keepdims=True),
-        "out_of_bounds", "load at x offset 100 of 100", "int32"),
-    Bug("a search that reads past the end before it stops", _searched(False), _searched(True), _first_large,
-        "out_of_bounds", "load at x offset 100 of 100", "int32"),
-]  # fmt: skip
+def _twin(
+    name: str,
+    wrong: Kernel,
+    right: Kernel,
+    oracle: Callable[[np.ndarray], np.ndarray],
+    verdict: str,
+    words: str,
+    *lines: str,
+    dtype: str = "float32",
+) -> Twin:
+    make = paired(
+        lambda broken: wrong if broken else right, (N,), oracle, dtype, (-20, 140) if dtype == "int32" else None
+    )
+    verdicts = {"interpret": "pass", "simulate:sm_90": verdict, "simulate:gfx942": verdict}
+    return Twin(name=name, make=make, verdicts=verdicts, words=words, lines=lines, cases="all")
+
+
+TRITON = (
+    _twin("a store one element past the end", _copy(N + 1), _copy(N), _copied, "out_of_bounds",
+          "store at o offset 100", "plgpu.store("),
+    _twin("a store of a block past the end", _copy(10 * N), _copy(N), _copied, "out_of_bounds", "28 in all",
+          "plgpu.store("),
+    _twin("an unmasked load of the tail", _copy(N, mask_load=False), _copy(N), _copied, "out_of_bounds", "load at x",
+          "value = plgpu.load("),
+    _twin("a block's tail left to the BlockSpec", _blocked(False), _blocked(True), _copied, UNMASKED_TAIL,
+          "does not mask the tail of a block", "o[...] = x[...]"),
+    _twin("a negative index", _neighbour(False), _neighbour(True), lambda x: np.concatenate([x[:1], np.diff(x)]),
+          "out_of_bounds", "load at x offset -1 of 100", "before = plgpu.load("),
+    _twin("a lookup by data that is no index", _lookup(False), _lookup(True), _known_lookup, "out_of_bounds",
+          "load at x offset", "found = plgpu.load(", dtype="int32"),
+    _twin("a masked load without other in a maximum", _tail_maximum(False), _tail_maximum(True), _block_maxima,
+          "uninitialised", "a masked load without `other` at", "value = plgpu.load(", dtype="int32"),
+    _twin("a sum accumulated in an output block by all programs", _accumulated("store"), _accumulated("once"),
+          lambda x: _padded(x).sum(axis=0), "race", "is read by program (1)", "o[...] += value",
+          "o[...] = jnp.zeros_like(o)"),
+    _twin("a sum without atomics", _accumulated_atomically("plain"), _accumulated_atomically("atomic"),
+          lambda x: x.sum(keepdims=True), "race", "start[0]", "o[0] = o[0] + total"),
+    _twin("counters without atomics", _histogram(False), _histogram(True),
+          lambda x: np.bincount(x & 15, minlength=16), "race", "in no order", "o[value] = o[value] + 1",
+          dtype="int32"),
+    _twin("two programs share an output block", _pairs(False), _pairs(True), lambda x: _padded(x)[1::2].reshape(-1),
+          "race", "by program (1)", "o[to] = "),
+    _twin("every program writes the same value", _same_value(False), _same_value(True), lambda x: np.full(1, N),
+          "race", "all write 100", "o[0] = "),
+    _twin("windows that overlap by an element", _overlapping(BLOCK - 1), _overlapping(BLOCK), _copied, "race",
+          "o[31]", "plgpu.store("),
+    _twin("a read of another program's output", _running_sum(False), _running_sum(True),
+          lambda x: np.cumsum(_padded(x).sum(axis=1)), "race", "and read by program (1)", "o[i] = before",
+          "before = plgpu.load("),
+    _twin("an input overwritten before its neighbour read it", _in_place(False), _in_place(True),
+          lambda x: x + np.concatenate([x[1:], np.zeros(1, x.dtype)]), "race", "and read by program", "plgpu.store("),
+    _twin("a maximum with what nobody wrote", _maximum(False), _maximum(True), _copied, "uninitialised",
+          "before anything was written there", "plgpu.load(o.at[at]", dtype="int32"),
+    _twin("rows never written", _empty_rows(False), _empty_rows(True), _even_maxima, "unwritten", "2 of 4 elements",
+          dtype="int32"),
+    _twin("a grid without its tail", _grid(2, False), _grid(BLOCKS, True),
+          lambda x: np.where(np.arange(N) < 2 * BLOCK, x, np.nan), "unwritten", "36 of 100 elements"),
+    _twin("a loop one block too far", _looped(BLOCKS + 1), _looped(BLOCKS), lambda x: x.max(keepdims=True),
+          "out_of_bounds", "load at x offset 100 of 100", "plgpu.load(", dtype="int32"),
+    _twin("a search that reads past the end before it stops", _searched(False), _searched(True), _first_large,
+          "out_of_bounds", "load at x offset 100 of 100", "value = plgpu.load(", dtype="int32"),
+)  # fmt: skip

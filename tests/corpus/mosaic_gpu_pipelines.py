@@ -1,4 +1,4 @@
-"""Pipelines broken in one place each, and the same pipelines right: each twin is made from `broken`.
+"""Pipelines of Mosaic GPU, broken in one place each, and the same pipelines right: each twin is made from `broken`.
 
 All take `x` of 256 rows of 64 float32 numbers in four blocks and return it doubled, unless they say otherwise.
 """
@@ -9,23 +9,53 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from kerneltest.trace.jax_compat.mosaic_gpu_interpreter import DETECTS_ALL_RACES
+from tests.corpus.mosaic_gpu import HAS_DIALECT
+from tests.corpus.twin import Twin, paired
 
 STEPS, ROWS, COLUMNS = 4, 64, 64
 BLOCK = (ROWS, COLUMNS)
 SHAPE = (STEPS * ROWS, COLUMNS)
 
 Kernel = Callable[[jax.Array], jax.Array]
-TWINS: dict[str, tuple[Callable[[bool], Kernel], str]] = {}
+PIPELINES: list[Twin] = []
 
 
-def _twin(verdict: str) -> Callable[[Callable[[bool], Kernel]], Callable[[bool], Kernel]]:
-    """Registers a maker of twins; its broken kernel ends in `verdict`."""
+def _doubled(x: np.ndarray) -> np.ndarray:
+    return 2 * x
+
+
+def _first_doubled(x: np.ndarray) -> np.ndarray:
+    return 2 * x[:ROWS]
+
+
+def _blocks_summed(x: np.ndarray) -> np.ndarray:
+    return x.reshape(STEPS, *BLOCK).sum(0)
+
+
+def _twin(
+    verdict: str,
+    *lines: str,
+    words: str = "",
+    oracle: Callable[[np.ndarray], np.ndarray] = _doubled,
+    simulated: str = "",
+    before_0_11: str = "",
+) -> Callable[[Callable[[bool], Kernel]], Callable[[bool], Kernel]]:
+    """Registers twins; the simulator and JAX's interpreter before 0.11 may find something else."""
 
     def register(make: Callable[[bool], Kernel]) -> Callable[[bool], Kernel]:
-        TWINS[make.__name__] = (make, verdict)
+        verdicts = {"interpret-mosaic-gpu": verdict if DETECTS_ALL_RACES else before_0_11 or verdict}
+        if HAS_DIALECT:
+            verdicts["simulate:sm_90"] = simulated or verdict
+        pairing = paired(make, SHAPE, oracle)
+        name = f"a pipeline {make.__name__.replace('_', ' ')}"
+        said = dict(words=words, lines=lines) if DETECTS_ALL_RACES else {}
+        PIPELINES.append(Twin(name=name, make=pairing, verdicts=verdicts, **said))
         return make
 
     return register
@@ -60,7 +90,7 @@ def _double(smem: Any, slot: Any, out: Any, to: int, o: Any) -> None:
     plgpu.wait_smem_to_gmem(0)
 
 
-@_twin("race")
+@_twin("race", "out[to] = smem[slot] * 2", "plgpu.copy_gmem_to_smem(")
 def reads_before_the_copy_landed(broken: bool) -> Kernel:
     """No wait for the barrier of the block that is read."""
 
@@ -79,7 +109,7 @@ def reads_before_the_copy_landed(broken: bool) -> Kernel:
     return _kernel(body)
 
 
-@_twin("race")
+@_twin("race", "out[to] = smem[slot] * 2", "plgpu.copy_gmem_to_smem(")
 def fetches_into_the_block_in_use(broken: bool) -> Kernel:
     """The next block is fetched into a buffer that is still to be read: released too early."""
 
@@ -126,7 +156,7 @@ def _store_loop(write: Callable[[Any, Any, Any, Any], None], slots: int, finish:
     return _kernel(body)
 
 
-@_twin("race")
+@_twin("race", "o_smem[0] = value", "plgpu.copy_smem_to_gmem(", before_0_11="pass")
 def writes_into_a_block_being_stored(broken: bool) -> Kernel:
     """The one output buffer is written again while its copy is under way."""
 
@@ -140,7 +170,7 @@ def writes_into_a_block_being_stored(broken: bool) -> Kernel:
     return _store_loop(write, 1)
 
 
-@_twin("race")
+@_twin("race", "o_smem[slot] = value", "plgpu.copy_smem_to_gmem(", before_0_11="pass")
 def waits_one_group_too_late(broken: bool) -> Kernel:
     """Two output buffers, and a wait that leaves two copies under way in place of one."""
 
@@ -154,7 +184,7 @@ def waits_one_group_too_late(broken: bool) -> Kernel:
     return _store_loop(write, 2)
 
 
-@_twin("race")
+@_twin("race", "o_smem[slot] = value", "plgpu.copy_smem_to_gmem(", before_0_11="pass")
 def waits_one_group_of_two_copies_too_late(broken: bool) -> Kernel:
     """The same with groups of two copies, each of half a block."""
 
@@ -171,7 +201,7 @@ def waits_one_group_of_two_copies_too_late(broken: bool) -> Kernel:
     return _store_loop(write, 2)
 
 
-@_twin("race")
+@_twin("race", "o_smem[0] = value", "plgpu.copy_smem_to_gmem(", before_0_11="pass")
 def stores_without_commit_smem(broken: bool) -> Kernel:
     """The copy engine is not told of what was written to shared memory."""
 
@@ -187,7 +217,7 @@ def stores_without_commit_smem(broken: bool) -> Kernel:
     return _store_loop(write, 1)
 
 
-@_twin("race")
+@_twin("race", before_0_11="pass")
 def ends_while_it_stores(broken: bool) -> Kernel:
     """No wait for the last copies: shared memory is given away while they read it."""
 
@@ -200,7 +230,7 @@ def ends_while_it_stores(broken: bool) -> Kernel:
     return _store_loop(write, 1, finish=not broken)
 
 
-@_twin("race")
+@_twin("race", "plgpu.copy_gmem_to_smem(", "plgpu.copy_smem_to_gmem(", before_0_11="pass")
 def rereads_what_is_being_stored(broken: bool) -> Kernel:
     """A store is waited for only as far as its reads, and what it writes is fetched again."""
 
@@ -219,7 +249,7 @@ def rereads_what_is_being_stored(broken: bool) -> Kernel:
     return _kernel(body)
 
 
-@_twin("hang")
+@_twin("hang", "plgpu.barrier_wait(", words="1 of 2 arrived")
 def barrier_for_more_arrivals_than_come(broken: bool) -> Kernel:
     """A barrier of two arrivals, and one copy that arrives."""
 
@@ -236,7 +266,7 @@ def barrier_for_more_arrivals_than_come(broken: bool) -> Kernel:
     return _kernel(body)
 
 
-@_twin("runtime_error")
+@_twin("runtime_error", oracle=_first_doubled)
 def barrier_for_fewer_arrivals_than_come(broken: bool) -> Kernel:
     """A barrier of one arrival for the two halves of a block: it opens when the first has come."""
 
@@ -254,7 +284,7 @@ def barrier_for_fewer_arrivals_than_come(broken: bool) -> Kernel:
     return _kernel(body, BLOCK)
 
 
-@_twin("hang")
+@_twin("hang", "plgpu.barrier_wait(emptied)", "plgpu.barrier_wait(filled)", oracle=_first_doubled)
 def waits_for_each_other(broken: bool) -> Kernel:
     """Two threads, each waiting for the other's arrival before its own."""
 
@@ -289,7 +319,7 @@ def waits_for_each_other(broken: bool) -> Kernel:
     return _kernel(body, BLOCK, threads=2)
 
 
-@_twin("special_mismatch")
+@_twin("special_mismatch", oracle=_blocks_summed, simulated="unwritten")
 def never_stores_the_invariant_output(broken: bool) -> Kernel:
     """The sum of the blocks, kept in shared memory over the loop, and left there."""
 
@@ -312,7 +342,7 @@ def never_stores_the_invariant_output(broken: bool) -> Kernel:
     return _kernel(body, BLOCK)
 
 
-@_twin("race")
+@_twin("race", "total = total + x_smem", oracle=_blocks_summed, simulated="pass", before_0_11="pass")
 def input_only_pipeline_without_commit_smem(broken: bool) -> Kernel:
     """A carry summed over blocks; the body reads them and does not tell the copy engine that it has."""
 
@@ -335,7 +365,7 @@ def input_only_pipeline_without_commit_smem(broken: bool) -> Kernel:
     return _kernel(body, BLOCK)
 
 
-@_twin("race")
+@_twin("race", "value = x_smem[")
 def releases_before_it_reads(broken: bool) -> Kernel:
     """Manual consumed barriers: the body arrives before it has read."""
     return _specialized(lambda wg: "early" if broken else "late")

@@ -1,12 +1,6 @@
-"""Kernels of Mosaic GPU, right and broken in one place each, as users report it.
+"""Kernels of Mosaic GPU, right and broken in one place each, as users report it: products, then small kernels."""
 
-`BUGS` has, for each bug of a matrix product, the maker of its kernel, the verdict, and a part of a line that the
-finding names. `SMALL` has kernels of one array.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +10,10 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+import kerneltest as kt
+from tests.corpus.twin import Twin, paired
+
+HAS_DIALECT = jax.__version_info__ >= (0, 11)  # JAX 0.10 lowers without the dialect that is simulated
 STEP = 64
 SWIZZLED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
 
@@ -190,44 +188,76 @@ def specialised(bug: str = "") -> Kernel:
     )
 
 
-BUGS = MappingProxyType(
-    {
-        (hopper, "wgmma not waited for"): ("race", "plgpu.wgmma("),
-        (hopper, "waits for one step too few"): ("race", "plgpu.wgmma("),
-        (hopper, "no commit_smem"): ("race", "plgpu.copy_smem_to_gmem("),
-        (hopper, "no last wait"): ("race", "plgpu.copy_smem_to_gmem("),
-        (hopper, "tail step"): ("mismatch", ""),
-        (hopper, "one tile"): ("race", "plgpu.copy_smem_to_gmem("),
-        (by_hand, "slot reused while wgmma reads it"): ("race", "plgpu.wgmma("),
-        (by_hand, "barrier not waited for"): ("race", "plgpu.wgmma("),
-        (by_hand, "barrier waited for twice"): ("hang", "plgpu.barrier_wait("),
-        (by_hand, "one copy missing"): ("hang", "plgpu.barrier_wait("),
-        (by_hand, "one arrival too many expected"): ("hang", "plgpu.barrier_wait("),
-        (by_hand, "one arrival too few expected"): ("runtime_error", "plgpu.copy_gmem_to_smem("),
-        (by_hand, "no commit_smem"): ("race", "plgpu.copy_smem_to_gmem("),
-        (blackwell, "step not waited for"): ("race", "plgpu.tcgen05_mma("),
-        (blackwell, "accumulator read too early"): ("race", "plgpu.async_load_tmem("),
-        (blackwell, "accumulator not cleared"): ("uninitialised", "plgpu.tcgen05_mma("),
-        (blackwell, "no delay_release"): ("race", "plgpu.tcgen05_mma("),
-        (blackwell, "wrong phase"): ("hang", "plgpu.barrier_wait("),
-        (blackwell, "no commit_smem"): ("race", "plgpu.copy_smem_to_gmem("),
-        (blackwell, "no last wait"): ("race", "plgpu.copy_smem_to_gmem("),
-        (specialised, "slot not waited for"): ("runtime_error", "plgpu.copy_gmem_to_smem("),
-    }
+def _products(make: Callable[[str], Kernel], target: str, tile: int, bugs: Sequence[tuple[str, ...]]) -> list[Twin]:
+    dims = {name: kt.dim(values=(length,)) for name, length in zip("mnk", (2 * tile, tile, 192), strict=True)}
+    a, b = kt.array("m k", "float16"), kt.array("k n", "float16")
+
+    def paired_with(bug: str) -> Callable[[bool], kt.Pairing]:
+        return lambda broken: kt.oracle_for(make(bug if broken else ""), a=a, b=b, dims=dims)(lambda a, b: a @ b)
+
+    return [
+        Twin(
+            name=f"{make.__name__}: {bug}",
+            make=paired_with(bug),
+            verdicts={f"simulate:{target}": verdict} if HAS_DIALECT else {},
+            lines=tuple(lines),
+            right_is_tested=number > 0,
+        )
+        for number, (bug, verdict, *lines) in enumerate(bugs)
+    ]
+
+
+PRODUCTS = (
+    *_products(
+        hopper,
+        "sm_90",
+        64,
+        [
+            ("wgmma not waited for", "race", "plgpu.wgmma("),
+            ("waits for one step too few", "race", "plgpu.wgmma("),
+            ("no commit_smem", "race", "plgpu.copy_smem_to_gmem("),
+            ("no last wait", "race", "plgpu.copy_smem_to_gmem("),
+            ("tail step", "mismatch"),
+            ("one tile", "race", "plgpu.copy_smem_to_gmem("),
+        ],
+    ),
+    *_products(
+        by_hand,
+        "sm_90",
+        64,
+        [
+            ("slot reused while wgmma reads it", "race", "plgpu.wgmma("),
+            ("barrier not waited for", "race", "plgpu.wgmma("),
+            ("barrier waited for twice", "hang", "plgpu.barrier_wait("),
+            ("one copy missing", "hang", "plgpu.barrier_wait("),
+            ("one arrival too many expected", "hang", "plgpu.barrier_wait("),
+            ("one arrival too few expected", "runtime_error", "plgpu.copy_gmem_to_smem("),
+            ("no commit_smem", "race", "plgpu.copy_smem_to_gmem("),
+        ],
+    ),
+    *_products(
+        blackwell,
+        "sm_100",
+        128,
+        [
+            ("step not waited for", "race", "plgpu.tcgen05_mma("),
+            ("accumulator read too early", "race", "plgpu.async_load_tmem("),
+            ("accumulator not cleared", "uninitialised", "plgpu.tcgen05_mma("),
+            ("no delay_release", "race", "plgpu.tcgen05_mma("),
+            ("wrong phase", "hang", "plgpu.barrier_wait("),
+            ("no commit_smem", "race", "plgpu.copy_smem_to_gmem("),
+            ("no last wait", "race", "plgpu.copy_smem_to_gmem("),
+        ],
+    ),
+    *_products(
+        specialised,
+        "sm_100",
+        128,
+        [
+            ("slot not waited for", "runtime_error", "plgpu.copy_gmem_to_smem("),
+        ],
+    ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Small:
-    """A kernel of one array, its oracle, and the verdict with some of the finding's words; "" for a right one."""
-
-    kernel: Callable[[jax.Array], jax.Array]
-    oracle: Callable[[np.ndarray], np.ndarray]
-    verdict: str = ""
-    words: str = ""
-    dtype: str = "float32"
-    shape: tuple[int, int] = (64, 128)
-    target: str = "sm_90"
 
 
 def _loaded(then: Callable[..., None], result: Any = None, **options: Any) -> Callable[[jax.Array], jax.Array]:
@@ -281,30 +311,40 @@ def _reuse(keep: int, *predicates: bool, warp: int | None = None) -> Callable[[j
     return _loaded(then, grid=(1,), grid_names=("g",))
 
 
-def _modifies(x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> None:
-    plgpu.copy_smem_to_gmem(smem, o)
-    plgpu.copy_smem_to_gmem(smem, x)
-    plgpu.wait_smem_to_gmem(0)
+def _store_block(*, modifies: bool) -> Callable[[jax.Array], jax.Array]:
+    def then(x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> None:
+        plgpu.copy_smem_to_gmem(smem, o)
+        if modifies:
+            plgpu.copy_smem_to_gmem(smem, x)
+        plgpu.wait_smem_to_gmem(0)
+
+    return _loaded(then)
 
 
-def _past_the_end(_x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> None:
-    rows = pl.ds(lax.axis_index("g") * 40, 40)
-    o[rows] = smem[:40]
+def _in_parts(rows: int) -> Callable[[jax.Array], jax.Array]:
+    def then(_x: Any, o: Any, smem: Any, _o_smem: Any, _loaded: Any) -> None:
+        part = pl.ds(lax.axis_index("g") * rows, rows)
+        o[part] = smem[part] if rows == 32 else smem[:rows]
+
+    return _loaded(then, grid=(2,), grid_names=("g",))
 
 
-def _two_readers(x: Any, o: Any, smem: Any, _o_smem: Any, loaded: Any) -> None:
-    """Two warps copy from memory that is then reused, and only the second waits before."""
+def _two_readers(waiting: tuple[int, ...]) -> Callable[[jax.Array], jax.Array]:
+    """Two warps copy from memory that is then reused, and those named wait before."""
 
-    def copy(warp: int) -> None:
-        plgpu.copy_smem_to_gmem(smem, o.at[pl.ds(64 * warp, 64)])
-        if warp:
-            plgpu.wait_smem_to_gmem(0)
+    def then(x: Any, o: Any, smem: Any, _o_smem: Any, loaded: Any) -> None:
+        def copy(warp: int) -> None:
+            plgpu.copy_smem_to_gmem(smem, o.at[pl.ds(64 * warp, 64)])
+            if warp in waiting:
+                plgpu.wait_smem_to_gmem(0)
 
-    for warp in range(2):
-        plgpu.warp_map(lambda number, warp=warp: pl.when(number == warp)(lambda: copy(warp)))  # type: ignore[misc]
-    plgpu.copy_gmem_to_smem(x, smem, loaded)
-    plgpu.barrier_wait(loaded)
-    plgpu.wait_smem_to_gmem(0)
+        for warp in range(2):
+            plgpu.warp_map(lambda number, warp=warp: pl.when(number == warp)(lambda: copy(warp)))  # type: ignore[misc]
+        plgpu.copy_gmem_to_smem(x, smem, loaded)
+        plgpu.barrier_wait(loaded)
+        plgpu.wait_smem_to_gmem(0)
+
+    return _loaded(then, jax.ShapeDtypeStruct((128, 128), jnp.float32))
 
 
 def _through_tensor_memory(*, committed: bool) -> Callable[[jax.Array], jax.Array]:
@@ -331,41 +371,73 @@ def _float8(dtype: Any) -> Callable[[jax.Array], jax.Array]:
 
 _COLUMN = jax.ShapeDtypeStruct((64,), jnp.uint32)
 
-SMALL = MappingProxyType(
-    {
-        "memory reused after the group of a copy that is not made": Small(_reuse(1, True, False), _same),
-        "memory reused before its copy's group is over": Small(_reuse(1, True), _same, "race"),
-        "rows past the end, stored to": Small(
-            _loaded(_past_the_end, grid=(2,), grid_names=("g",)),
-            _same,
-            "out_of_bounds",
-            "store at output 0 [40:80, 0:128] of [64, 128]",
-        ),
-        "an input written to": Small(_loaded(_modifies), _same, "input_modified"),
-        "memory reused after the warpgroup waits for a warp's copy": Small(_reuse(0, True, warp=2), _same),
-        "memory reused before a warp's copy is over": Small(_reuse(1, True, warp=2), _same, "race"),
-        "memory reused after one of two copies": Small(
-            _loaded(_two_readers, jax.ShapeDtypeStruct((128, 128), jnp.float32)),
-            lambda x: np.concatenate([x, x]),
-            "race",
-        ),
-        "tensor memory, committed": Small(
-            _through_tensor_memory(committed=True), _same, shape=(128, 128), target="sm_100"
-        ),
-        "tensor memory, not committed": Small(
-            _through_tensor_memory(committed=False), _same, "race", shape=(128, 128), target="sm_100"
-        ),
-        "8-bit floats, which have no larger values": Small(
-            _float8(jnp.float8_e4m3fn), lambda x: np.full_like(x, 448), shape=(64, 64)
-        ),
-        "8-bit scales, which are rounded up": Small(
-            _float8(jnp.float8_e8m0fnu),
-            lambda x: np.exp2(np.ceil(np.log2(1000 * (x * x + 1)))),
-            shape=(64, 64),
-            target="sm_100",
-        ),
-        "a maximum of unsigned integers": Small(
-            _mapped(lambda x: jnp.max(x, axis=1), _COLUMN), lambda x: x.max(1), dtype="uint32", shape=(64, 64)
-        ),
-    }
+
+def _small(
+    name: str,
+    broken: Callable[[jax.Array], jax.Array],
+    right: Callable[[jax.Array], jax.Array],
+    verdict: str,
+    oracle: Callable[[np.ndarray], np.ndarray] = _same,
+    words: str = "",
+    dtype: str = "float32",
+    shape: tuple[int, int] = (64, 128),
+    target: str = "sm_90",
+) -> Twin:
+    make = paired(lambda is_broken: broken if is_broken else right, shape, oracle, dtype)
+    verdicts = {f"simulate:{target}": verdict} if HAS_DIALECT else {}
+    return Twin(name=name, make=make, verdicts=verdicts, words=words)
+
+
+SMALL = (
+    _small("memory reused before its copy's group is over", _reuse(1, True), _reuse(1, True, False), "race"),
+    _small("memory reused before a warp's copy is over", _reuse(1, True, warp=2), _reuse(0, True, warp=2), "race"),
+    _small(
+        "memory reused after one of two copies",
+        _two_readers((1,)),
+        _two_readers((0, 1)),
+        "race",
+        lambda x: np.concatenate([x, x]),
+    ),
+    _small(
+        "rows past the end, stored to",
+        _in_parts(40),
+        _in_parts(32),
+        "out_of_bounds",
+        words="store at output 0 [40:80, 0:128] of [64, 128]",
+    ),
+    _small("an input written to", _store_block(modifies=True), _store_block(modifies=False), "input_modified"),
+    _small(
+        "tensor memory, not committed",
+        _through_tensor_memory(committed=False),
+        _through_tensor_memory(committed=True),
+        "race",
+        shape=(128, 128),
+        target="sm_100",
+    ),
+    _small(
+        "8-bit floats of the format with larger values",
+        _float8(jnp.float8_e5m2),
+        _float8(jnp.float8_e4m3fn),
+        "mismatch",
+        lambda x: np.full_like(x, 448),
+        shape=(64, 64),
+    ),
+    _small(
+        "8-bit floats for scales, which are rounded up",
+        _float8(jnp.float8_e4m3fn),
+        _float8(jnp.float8_e8m0fnu),
+        "mismatch",
+        lambda x: np.exp2(np.ceil(np.log2(1000 * (x * x + 1)))),
+        shape=(64, 64),
+        target="sm_100",
+    ),
+    _small(
+        "a maximum of unsigned integers as signed ones",
+        _mapped(lambda x: jnp.max(x.astype(jnp.int32), axis=1), _COLUMN),
+        _mapped(lambda x: jnp.max(x, axis=1), _COLUMN),
+        "mismatch",
+        lambda x: x.max(1),
+        dtype="uint32",
+        shape=(64, 64),
+    ),
 )
