@@ -1,40 +1,39 @@
 """Experiments on the conditions of a suspect: cases made to confirm or to refute each clause of its title.
 
-A rule is a conjunction of terms that all failing signatures fulfil. Signatures are tried one after another, each chosen
-since the rules that fit so far predict different results for it: a threshold is found by bisection, a remainder by its
-true modulus, and a conjunction is believed only if each of its halves alone was refuted. Then a few more signatures
-must fail, or pass, as predicted. Budgets count signatures, so that each run finds the same.
+The condition on inputs is found at one signature, and the one on signatures with inputs that fulfil it.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import DeclarationError, Failure
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item
+from kerneltest.localize.input_experiments import ANY_INPUT, InputRule, find_input_rule
+from kerneltest.localize.rule_search import RuleSearch
 from kerneltest.localize.trials import Trials
-from kerneltest.plan.cases import Case
+from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature, dtype_groups, signatures
 from kerneltest.records.schema import ConfirmedCondition, Record
 from kerneltest.shrink.smaller_cases import stretched_arguments
-from kerneltest.triage.conditions import MOST_EXCEPTIONS, Features, Term, matching_bits, terms
+from kerneltest.triage.conditions import Features, Term, matching_bits, terms
 from kerneltest.triage.symptoms import OF_ROUNDING, symptom
 
 _MOST_TRIED = 48  # signatures
-_MOST_CASES = 80  # after which an experiment is given up
+_MOST_CASES = 80  # of signatures, after which an experiment is given up
+_MOST_FAILING = 16  # further cases that must fulfil a condition on inputs
+_BASES = 2  # signatures at which a condition on inputs is looked for
+_TRIED_BASES = 3  # that are tried for the second
 _PASSING = 4  # cases that passed, most of which must pass in NumPy
 _FAMILIES = 2  # whose values a signature is tried with
 _DENSE = 40  # lengths up to which all are considered
 _MOST_LENGTHS = 72  # of a dim
-_RIVALS = 80  # rules that a trial is to tell apart
 _MANY_BLOCKS = 64  # a length that is whole blocks of most kernels
-_VERIFIED = 2  # further signatures that must fail, and that must pass
-_MOST_TERMS = 150  # that are tried in pairs
 
 
 def features_of(pairing: Pairing, signature: Signature) -> Features:
@@ -116,130 +115,6 @@ def _first_trials(pairing: Pairing, base: Signature) -> Iterator[Signature]:
             yield from _resized(pairing, base, fitted)
 
 
-# Rules.
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    parts: tuple[Term, ...]
-    cost: int
-    bits: int  # the signatures that fulfil it
-
-    @property
-    def words(self) -> str:
-        return " and ".join(part.words for part in self.parts)
-
-    def holds(self, features: Features) -> bool:
-        return all(part.holds(features) for part in self.parts)
-
-
-class _Search:
-    # The search for the rule that the signatures of failing and passing cases follow.
-
-    def __init__(
-        self, pairing: Pairing, signatures: Sequence[Signature], fails: Callable[[Signature], bool | None]
-    ) -> None:
-        self._signatures, self._fails = signatures, fails
-        known = [features_of(pairing, signature) for signature in signatures]
-        blocks = {name: dim.block for name, dim in pairing.dims.items() if dim.block}
-        rules: dict[int, _Rule] = {}
-        for term in terms(known, blocks, thorough=True):
-            bits = matching_bits(term, known)
-            if bits not in rules or term.cost < rules[bits].cost:
-                rules[bits] = _Rule((term,), term.cost, bits)
-        self._single = sorted(rules.values(), key=lambda rule: rule.cost)
-        self.failing = self.passing = self._skipped = 0
-        self.tried = 0
-
-    def observe(self, number: int, *, fails: bool | None) -> None:
-        self.failing |= (fails is True) << number
-        self.passing |= (fails is False) << number
-        self._skipped |= (fails is None) << number
-
-    def _try(self, number: int) -> None:
-        self.tried += 1
-        self.observe(number, fails=self._fails(self._signatures[number]))
-
-    def try_all(self, signatures: Iterable[Signature]) -> None:
-        for number in map(self._signatures.index, signatures):
-            if not (self.failing | self.passing | self._skipped) >> number & 1 and self.tried < _MOST_TRIED:
-                self._try(number)
-
-    def fitting(self) -> list[_Rule]:
-        """Returns the rules without exceptions, cheapest first; conjunctions only if no single term is one."""
-        holding = [rule for rule in self._single if rule.bits & self.failing == self.failing]
-        for size in (1, 2, 3):
-            among = holding if size < 3 else holding[: _MOST_TERMS // 4]
-            found = [
-                rule
-                for parts in itertools.combinations(among[:_MOST_TERMS] if size > 1 else among, size)
-                if not (rule := _conjunction(parts)).bits & self.passing
-            ]
-            if found:
-                return sorted(found, key=lambda rule: rule.cost)
-        return []
-
-    def nearly_fitting(self) -> _Rule | None:
-        holding = [rule for rule in self._single if rule.bits & self.failing == self.failing]
-        best = min(holding, key=lambda rule: ((rule.bits & self.passing).bit_count(), rule.cost), default=None)
-        if best is None:
-            return None
-        left = (best.bits & self.passing).bit_count()
-        fulfilled = left + (best.bits & self.failing).bit_count()
-        return best if left <= MOST_EXCEPTIONS * fulfilled and best.bits & self.passing != self.passing else None
-
-    def run(self) -> _Rule | None:
-        verified = 0
-        while self.passing:
-            rules = self.fitting()
-            if not rules:
-                return self.nearly_fitting()
-            if self.tried >= _MOST_TRIED:
-                return None  # rules that no trial has told apart are guesses
-            best, rivals = rules[0], rules[1:_RIVALS]
-            number = self._most_telling(best, rivals)
-            if number is None:
-                number = self._untried(best, verified) if verified < 2 * _VERIFIED else None
-                verified += 1
-            if number is None:
-                return best
-            self._try(number)
-        return None
-
-    def _most_telling(self, best: _Rule, rivals: Sequence[_Rule]) -> int | None:
-        known = self.failing | self.passing | self._skipped
-        weights: dict[int, float] = {}
-        for rival in rivals:
-            differ = (rival.bits ^ best.bits) & ~known
-            weight = 1 / (1 + rival.cost)
-            while differ:
-                lowest = differ & -differ
-                number = lowest.bit_length() - 1
-                weights[number] = weights.get(number, 0.0) + weight
-                differ ^= lowest
-        if not weights:
-            return None
-        half = sum(1 / (1 + rival.cost) for rival in rivals) / 2
-        return min(weights, key=lambda number: (abs(weights[number] - half), number))
-
-    def _untried(self, rule: _Rule, turn: int) -> int | None:
-        # One that is to fail and one that is to pass take turns: one of lengths that were not tried, if there is one.
-        known = self.failing | self.passing | self._skipped
-        wanted = (rule.bits if turn % 2 else ~rule.bits) & ~known
-        numbers = [number for number in reversed(range(len(self._signatures))) if wanted >> number & 1]
-        tried = {each.dims for number, each in enumerate(self._signatures) if known >> number & 1}
-        return next((n for n in numbers if self._signatures[n].dims not in tried), next(iter(numbers), None))
-
-
-def _conjunction(parts: Sequence[_Rule]) -> _Rule:
-    if len(parts) == 1:
-        return parts[0]
-    bits = -1
-    for part in parts:
-        bits &= part.bits
-    return _Rule(tuple(p for part in parts for p in part.parts), sum(p.cost for p in parts) + 2 * len(parts), bits)
-
-
 def find_condition(
     item: Item,
     case: AnyCase,
@@ -249,7 +124,7 @@ def find_condition(
     findings: Set[str],
     cache: Cache,
 ) -> ConfirmedCondition | None:
-    """Returns the condition on signatures as experiments confirm it; None if none could be made, or none confirms one.
+    """Returns the condition as experiments confirm it; None if none could be made, or none confirms one.
 
     Args:
       item, case, record: the case of the finding that the smallest case was made from.
@@ -259,48 +134,131 @@ def find_condition(
     """
     if symptom(record).effect in OF_ROUNDING:  # it depends on values and dtypes more than on lengths
         return None
-    pairing = item.pairing
     bad = [each for each in cases if each.id in findings]
     others = [each for each in cases if each.id not in findings]
-    trials = Trials(pairing, record.family, smallest, others[:: -(-len(others) // _PASSING) or 1], cache)
+    trials = Trials(item.pairing, record, smallest, others[:: -(-len(others) // _PASSING) or 1], cache)
     if not trials.agrees:
         return None
-    asked = {(each.family.name, each.target): (each.family, each.target) for each in (case, *bad)}
-    families = list(asked.values())[:_FAMILIES]
+    experiment = _Experiment(item, case, smallest, record, bad, trials)
+    inputs = experiment.find_inputs()
+    words, excluded = experiment.find_signatures(inputs or ANY_INPUT)
+    if words is None and inputs is None:
+        return None
+    return ConfirmedCondition(words, trials.count, excluded, inputs.words if inputs is not None else None)
 
-    def filled(signature: Signature) -> Iterator[ExplicitCase]:
-        if record.family not in INVARIANTS or INVARIANTS[record.family].applies(pairing, signature):
-            for arguments in stretched_arguments(pairing, smallest, signature):
-                yield replace(smallest, signature=signature, arguments=arguments)
-            for family, target in families:
-                made = Case(item.pairing_id, pairing.name, signature, family, target, item.seed)
-                yield replace(smallest, signature=signature, family=family, target=target, arguments=made.fill(pairing))
 
-    def fails(signature: Signature) -> bool | None:
+class _Experiment:
+    # An experiment on the condition of a suspect.
+
+    def __init__(
+        self, item: Item, case: AnyCase, smallest: ExplicitCase, record: Record, bad: Sequence[AnyCase], trials: Trials
+    ) -> None:
+        self._item, self._pairing, self._smallest, self._record = item, item.pairing, smallest, record
+        self._case, self._bad, self._trials = case, bad, trials
+        asked = {(each.family.name, each.target): (each.family, each.target) for each in (case, *bad)}
+        self._families = list(asked.values())[:_FAMILIES]
+        self._planned = signatures(item.pairing, item.depth)
+        self._longest = max(map(_number_of_steps, self._planned))
+
+    def _filled(self, signature: Signature) -> Iterator[ExplicitCase]:
+        # Cases of a signature like those that fail.
+        name = self._record.family
+        if name not in INVARIANTS or INVARIANTS[name].applies(self._pairing, signature):
+            for arguments in stretched_arguments(self._pairing, self._smallest, signature):
+                yield replace(self._smallest, signature=signature, arguments=arguments)
+            for family, target in self._families:
+                made = Case(self._item.pairing_id, self._pairing.name, signature, family, target, self._item.seed)
+                arguments = made.fill(self._pairing)
+                yield replace(self._smallest, signature=signature, family=family, target=target, arguments=arguments)
+
+    def find_inputs(self) -> InputRule | None:
+        """Returns the condition on inputs; None if trials confirm none."""
+        pairing, step = self._pairing, -(-len(self._bad) // _MOST_FAILING)
+        failing = [(each.signature, each.fill(pairing)) for each in self._bad[:: step or 1]]
         try:
-            return trials.fails(filled(signature)) if trials.count < _MOST_CASES else None
-        except Failure:
+            return find_input_rule(pairing, itertools.islice(self._bases(), _BASES), self._trials, failing)
+        except (Failure, DeclarationError):  # values that the kernel does not take
             return None
 
-    base = next((s for s in (smallest.signature, case.signature) if fails(s)), None)
-    if base is None:
-        return None
-    planned = signatures(pairing, item.depth)
-    longest = max(map(_number_of_steps, planned))
-    first = [each for each in _first_trials(pairing, base) if _number_of_steps(each) <= longest]
-    near = sorted(_neighbours(pairing, base), key=_total_length)
-    known = dict.fromkeys([base, *(each.signature for each in bad)])
-    every = [*first, *near, *sorted(_distant(pairing, base), key=_total_length), *planned]
-    possible = list(dict.fromkeys([*known, *(each for each in every if _number_of_steps(each) <= longest)]))
-    search = _Search(pairing, possible, fails)
-    for signature in known:
-        search.observe(possible.index(signature), fails=True)
-    search.try_all(first)
-    rule = search.run()
-    if trials.count >= _MOST_CASES or (rule is None and search.passing):
-        return None
-    excluded = [str(each) for each in planned if rule is not None and not rule.holds(features_of(pairing, each))]
-    return ConfirmedCondition(rule.words if rule is not None else "", trials.count, tuple(excluded))
+    def _bases(self) -> Iterator[ExplicitCase]:
+        # Failing cases: of the signature in which most properties of inputs differ from each other, and of one whose
+        # lengths leave other remainders, so that a limit that follows from lengths is not taken for a number.
+        bad = dict.fromkeys(each.signature for each in self._bad)
+        fitting = [each for each in bad if _number_of_steps(each) <= self._longest]
+        fitting.sort(key=lambda each: (-_variety(self._pairing, each), _number_of_steps(each)))
+        if fitting:
+            longer = _resized(self._pairing, fitting[0], {name: length + 1 for name, length in fitting[0].dims})
+            others = sorted([*longer, *fitting[1:]], key=lambda each: -_differing(self._pairing, fitting[0], each))
+            yield from itertools.islice(self._failing(fitting[:1]), 1)
+            yield from itertools.islice(self._failing(others[:_TRIED_BASES]), 1)
+        yield self._smallest
+
+    def _failing(self, chosen: Iterable[Signature]) -> Iterator[ExplicitCase]:
+        # A failing case of each signature that has one.
+        for signature in chosen:
+            base = next((each for each in self._filled(signature) if self._trials.fails([each])), None)
+            if base is not None:
+                yield base
+
+    def find_signatures(self, inputs: InputRule) -> tuple[str | None, tuple[str, ...]]:
+        """Returns the condition on signatures among cases whose inputs fulfil one, and planned signatures without it.
+
+        The condition is None if trials confirm none, and "" if every signature fails.
+        """
+        pairing, trials, most = self._pairing, self._trials, self._trials.count + _MOST_CASES
+
+        def fails(signature: Signature) -> bool | None:
+            try:
+                made = (each for each in self._filled(signature) if inputs.holds(signature, each.arguments))
+                return trials.fails(made) if trials.count < most else None
+            except Failure:
+                return None
+
+        base = self._smallest.signature
+        if not inputs.holds(base, self._smallest.arguments) and not fails(base := self._case.signature):
+            return None, ()
+        first = [each for each in _first_trials(pairing, base) if _number_of_steps(each) <= self._longest]
+        near = sorted(_neighbours(pairing, base), key=_total_length)
+        known = dict.fromkeys([base, *(each.signature for each in self._bad)])
+        every = [*first, *near, *sorted(_distant(pairing, base), key=_total_length), *self._planned]
+        fitting = (each for each in every if _number_of_steps(each) <= self._longest)
+        possible = list(dict.fromkeys([*known, *fitting]))
+        kinds = [signature.dims for signature in possible]
+        search = RuleSearch(_properties(pairing, possible), kinds, lambda n: fails(possible[n]), _MOST_TRIED)
+        for number in range(len(known)):
+            search.observe(number, fails=True)
+        search.try_all(map(possible.index, first))
+        rule = search.run()
+        if trials.count >= most or (rule is None and search.passing):
+            return None, ()
+        parts = rule.parts if rule is not None else ()
+        excluded = (s for s in self._planned if not all(part.holds(features_of(pairing, s)) for part in parts))
+        return " and ".join(part.words for part in parts), tuple(map(str, excluded))
+
+
+def _properties(pairing: Pairing, signatures: Sequence[Signature]) -> Iterator[tuple[Term, int, int]]:
+    # What is true of the first, with the others of which it is true as bits.
+    features = [features_of(pairing, signature) for signature in signatures]
+    blocks = {name: dim.block for name, dim in pairing.dims.items() if dim.block}
+    for term in terms(features, blocks, thorough=True):
+        if term.holds(features[0]):
+            yield term, term.cost, matching_bits(term, features)
+
+
+def _variety(pairing: Pairing, signature: Signature) -> int:
+    # The number of axes of more than two blocks, and of indices that may all differ.
+    long = sum(length > 2 * (pairing.dims[name].block or 2) for name, length in signature.dims)
+    return long + 2 * sum(
+        slot.kind.pointwise and slot.end >= slot.size for slot in signature_slots(pairing, signature).values()
+    )
+
+
+def _differing(pairing: Pairing, one: Signature, other: Signature) -> int:
+    # The number of dims whose lengths leave different remainders.
+    pairs = zip(one.dims, other.dims, strict=True)
+    return sum(
+        n % (pairing.dims[name].block or 2) != m % (pairing.dims[name].block or 2) for (name, n), (_, m) in pairs
+    )
 
 
 def _number_of_steps(signature: Signature) -> int:

@@ -4,10 +4,12 @@ A formula is compared with the oracle without rounding, so that a small bound ca
 outputs with rounding must be right as well.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache as cached
 from functools import cached_property, partial
+from operator import attrgetter
 
 import jax
 import numpy as np
@@ -24,7 +26,7 @@ from kerneltest.judge.compare import compare_outputs
 from kerneltest.judge.formula import compare_closely
 from kerneltest.localize.case_replay import distinctive_cases, replays
 from kerneltest.localize.sites import LocatedJaxpr, SiteKey, locate_equations, site_key
-from kerneltest.oracle.expectation import Expectation
+from kerneltest.oracle.expectation import Expectation, ExpectedOutputs
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
@@ -51,6 +53,9 @@ class EquationPatch:
         return jaxpr.jaxpr if changed is None else changed
 
 
+_NO_PATCH = EquationPatch()
+
+
 class EvaluatedRun:
     """The outputs of one evaluation, each computed when it is first asked for."""
 
@@ -60,16 +65,17 @@ class EvaluatedRun:
     @cached_property
     def rounded(self) -> tuple[Array, ...]:
         """The outputs in the kernel's dtypes, with each float rounded to its dtype."""
-        outputs = self._evaluate(self._patch.apply(self._kernel.own), _RoundedRules(self._patch.unrounded))
+        kernel, patch = self._kernel, self._patch
+        outputs = self._evaluate(kernel.rounded if patch == _NO_PATCH else kernel.with_rounding(patch))
         return tuple(x.astype(o.dtype, copy=False) for x, o in zip(outputs, self._kernel.traced.outputs, strict=True))
 
     @cached_property
     def formula(self) -> tuple[Array, ...]:
         """The outputs without rounding, float64 in place of floats of 16 bits or more."""
-        return self._evaluate(self._patch.apply(self._kernel.wide), KernelRules(promotes=True))
+        kernel, patch = self._kernel, self._patch
+        return self._evaluate(kernel.formula if patch == _NO_PATCH else kernel.without_rounding(patch))
 
-    def _evaluate(self, jaxpr: ClosedJaxpr, rules: KernelRules) -> tuple[Array, ...]:
-        kernel = BatchedKernel(replace(self._kernel.traced, jaxpr=jaxpr), rules)
+    def _evaluate(self, kernel: BatchedKernel) -> tuple[Array, ...]:
         leaves = [x.astype(np.float64) if is_promotable(x.dtype) else x for x in self._leaves]
         with jax.enable_x64(True), np.errstate(all="ignore"):
             return tuple(output[0] for output in kernel([leaf[None] for leaf in leaves]))
@@ -94,8 +100,24 @@ class EvaluatedKernel:
         self.wide = LocatedJaxpr(locate_equations(wide.jaxpr), lengths) if wide is not None else self.own
         self.promoted = PromotedKernel(wide or traced)
 
+    @cached_property
+    def rounded(self) -> BatchedKernel:
+        """It as it is, with roundings."""
+        return self.with_rounding(_NO_PATCH)
+
+    @cached_property
+    def formula(self) -> BatchedKernel:
+        """It as it is, without rounding."""
+        return self.without_rounding(_NO_PATCH)
+
+    def with_rounding(self, patch: EquationPatch) -> BatchedKernel:
+        return BatchedKernel(replace(self.traced, jaxpr=patch.apply(self.own)), _RoundedRules(patch.unrounded))
+
+    def without_rounding(self, patch: EquationPatch) -> BatchedKernel:
+        return BatchedKernel(replace(self.traced, jaxpr=patch.apply(self.wide)), KernelRules(promotes=True))
+
     def run(self, leaves: Sequence[Array], patch: EquationPatch | None = None) -> EvaluatedRun:
-        return EvaluatedRun(self, leaves, patch or EquationPatch())
+        return EvaluatedRun(self, leaves, patch or _NO_PATCH)
 
 
 class _RoundedRules(KernelRules):
@@ -132,14 +154,32 @@ class EquationReplay:
         self._leaves, self._checks, self._formulas = variation.leaves, variation.checks, formulas
         self._samples = cached(self._sample)
         self._original = kernel.run(self._leaves)
-        precision = variation.traced.adapt_precision(XLA_CPU)
-        self._expected = [check.wanted(check.take(self._original.rounded), precision) for check in self._checks]
-        self.is_wrong = not self.is_right(self._original)
+        self._precision = variation.traced.adapt_precision(XLA_CPU)
+
+    @cached_property
+    def _expected(self) -> list[ExpectedOutputs]:
+        return [check.wanted(check.take(self._original.rounded), self._precision) for check in self._checks]
 
     @property
+    def expects_numbers(self) -> bool:
+        """True if some element of an output is to be finite."""
+        wanted = [self._expected[i] if formula is None else formula for i, formula in enumerate(self._formulas)]
+        return any(bool(np.isfinite(value).any()) for each in wanted for value in each.values)
+
+    @cached_property
+    def has_wrong_formula(self) -> bool:
+        """True if an output of the original kernel is wrong without roundings."""
+        return any(mask.any() for mask in self._wrong_without_rounding(self._original))
+
+    @cached_property
     def is_wrong_as_rounded(self) -> bool:
         """True if an output of the original kernel is wrong with the roundings of its dtypes."""
         return any(mask.any() for mask in self._wrong_as_rounded(self._original))
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if an output of the original kernel is wrong, with or without rounding."""
+        return self.has_wrong_formula or self.is_wrong_as_rounded
 
     def _sample(self, arithmetic: SampleArithmetic) -> tuple[Array, ...]:
         try:
@@ -153,21 +193,18 @@ class EquationReplay:
     def is_right(self, run: EvaluatedRun) -> bool:
         """Tells whether no element is wrong, neither with rounding nor without; a patch that raises is not right."""
         try:
-            return not any(mask.any() for mask in self._wrong(run))
+            masks = itertools.chain(self._wrong_without_rounding(run), self._wrong_as_rounded(run))
+            return not any(mask.any() for mask in masks)
         except Exception:
-            if run is self._original:
-                raise
             return False
 
-    def _wrong(self, run: EvaluatedRun) -> Iterator[Array]:
-        # Masks of the wrong elements: of the outputs without rounding, then of those with rounding.
+    def _wrong_without_rounding(self, run: EvaluatedRun) -> Iterator[Array]:
         for check, formula in zip(self._checks, self._formulas, strict=True):
             if formula is not None:
                 # Samples of the original kernel widen the bound of every repair.
                 sample = partial(lambda part, arithmetic: part.take(self._samples(arithmetic)), check)
                 for found in compare_closely(check.take(run.formula), formula, sample):
                     yield found.wrong
-        yield from self._wrong_as_rounded(run)
 
     def _wrong_as_rounded(self, run: EvaluatedRun) -> Iterator[Array]:
         for check, expected in zip(self._checks, self._expected, strict=True):
@@ -184,6 +221,7 @@ def equation_replays(
     deadline: float = np.inf,
     cache: Cache | None = None,
     kernels: dict[int, EvaluatedKernel] | None = None,
+    judge: Callable[[EquationReplay], bool] = attrgetter("is_wrong"),
 ) -> Iterator[EquationReplay]:
     """Yields replays of cases, without those that NumPy cannot evaluate; see `replays`.
 
@@ -194,6 +232,7 @@ def equation_replays(
       distinctive: whether cases with distinctive values are added for the same lengths.
       deadline: when to stop, as a time of `time.monotonic`.
       cache, kernels: as for `replays`.
+      judge: judges the original kernel; a case with which it raises cannot be evaluated.
     """
 
     def make(case: AnyCase, variation: Variation, cache: Cache, kernels: dict[int, EvaluatedKernel]) -> EquationReplay:
@@ -209,7 +248,9 @@ def equation_replays(
             for check in variation.checks
         ]
         with convert_exceptions("the evaluation", Verdict.RUNTIME_ERROR):
-            return EquationReplay(case, variation, kernels[id(traced)], formulas)
+            replay = EquationReplay(case, variation, kernels[id(traced)], formulas)
+            judge(replay)
+            return replay
 
     (backend,) = resolve(["interpret"])
     if distinctive:

@@ -3,13 +3,20 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
+import numpy as np
+
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.localize.equation_replay import EquationReplay, EvaluatedKernel, equation_replays
 from kerneltest.plan.explicit import AnyCase
+from kerneltest.records.schema import Record
 
-# Without the roundings of the kernel's dtypes, too, or only with them, whichever agrees better with the backend.
-_JUDGES: tuple[Callable[[EquationReplay], bool], ...] = (attrgetter("is_wrong"), attrgetter("is_wrong_as_rounded"))
+# The first that agrees with the backend; a formula takes half the time.
+_JUDGES: tuple[Callable[[EquationReplay], bool], ...] = (
+    attrgetter("has_wrong_formula"),
+    attrgetter("is_wrong"),
+    attrgetter("is_wrong_as_rounded"),
+)
 
 
 class Trials:
@@ -21,28 +28,41 @@ class Trials:
     """
 
     def __init__(
-        self, pairing: Pairing, family: str, failing: AnyCase, passing: Sequence[AnyCase], cache: Cache
+        self, pairing: Pairing, record: Record, failing: AnyCase, passing: Sequence[AnyCase], cache: Cache
     ) -> None:
-        self._pairing, self._family, self._cache = pairing, family, cache.branch()
+        self._pairing, self._family, self._cache = pairing, record.family, cache.branch()
+        self._finite = record.shown.expected is None or bool(np.isfinite(float(record.shown.expected)))
         self._kernels: dict[int, EvaluatedKernel] = {}
+        self._judge: Callable[[EquationReplay], bool] = attrgetter("is_wrong")  # so that bad and good ones can be
         self.count = 0
         bad = list(self._replays([failing]))
         good = list(self._replays(passing)) if bad else []
-        self._judge = min(_JUDGES, key=lambda judge: (not any(map(judge, bad)), sum(map(judge, good))))
-        self.agrees = any(map(self._judge, bad)) and sum(map(self._judge, good)) * 2 <= len(good)
+        agreeing = (j for j in _JUDGES if any(map(j, bad)) and sum(map(j, good)) * 2 <= len(good))
+        judge = next(agreeing, None)
+        self.agrees = judge is not None
+        self._judge = judge or self._judge
 
     def fails(self, cases: Iterable[AnyCase]) -> bool | None:
-        """Returns whether one of some cases fails; None if none of them could be judged."""
+        """Returns whether one of some cases fails; None if none of them could be judged.
+
+        Where finite numbers are wrong, a case whose outputs are all to be NaN or infinite says nothing.
+        """
         verdict = None
         for replay in self._replays(cases):
-            verdict = self._judge(replay)
-            if verdict:
-                break
+            if self._judge(replay):
+                return True
+            verdict = False if not self._finite or replay.expects_numbers else verdict
         return verdict
 
     def _replays(self, cases: Iterable[AnyCase]) -> Iterator[EquationReplay]:
         for replay in equation_replays(
-            self._pairing, cases, self._family, distinctive=False, cache=self._cache, kernels=self._kernels
+            self._pairing,
+            cases,
+            self._family,
+            distinctive=False,
+            cache=self._cache,
+            kernels=self._kernels,
+            judge=self._judge,
         ):
             self.count += 1
             yield replay

@@ -120,11 +120,13 @@ class FaultLocation:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedCondition:
-    """The condition of a suspect on signatures, each clause of which cases made for it confirmed on both sides."""
+    """The condition of a suspect, each clause of which cases made for it confirmed on both sides."""
 
-    words: str  # `n is not a multiple of 8`; "" if every signature that was tried fails
+    # on signatures: `n is not a multiple of 8`; "" if each one that was tried fails; None if none is confirmed
+    words: str | None
     cases: Count  # number of cases that were judged
     excluded: tuple[str, ...]  # the planned signatures that do not fulfil it
+    inputs: str | None = None  # the same on inputs: `x holds a NaN`
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,7 +324,7 @@ def input_condition(
         return Condition.unknown(failing, passing)
     best = min(common, key=lambda found: sum(found in each for each in good))
     others: Sequence[frozenset[SpecialInput]] = [each for each in good if best in each]
-    words = best.text()
+    words = best.text() if best.argument else _with_arguments(best, [*failing, *covered])
     lacking, without = _lacked(best, [*bad, *more], others)
     if lacking is not None:
         words, others = f"{words} and {lacking.text_of_absence()}", without
@@ -361,6 +361,13 @@ def _with_general(found: Sequence[SpecialInput]) -> Iterator[SpecialInput]:
     for each in found:
         yield each
         yield replace(each, argument="")
+
+
+def _with_arguments(found: SpecialInput, cases: Sequence[Sequence[SpecialInput]]) -> str:
+    # The same value in any of several arguments.
+    holding = {each.argument for case in cases for each in case if replace(each, argument="") == found}
+    *others, last = sorted(holding)
+    return replace(found, argument=f"{', '.join(others)} or {last}" if others else last).text()
 
 
 def _preference(found: SpecialInput) -> tuple[bool, int, int, str]:

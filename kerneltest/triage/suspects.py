@@ -12,7 +12,7 @@ from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
 from kerneltest.records.evidence import EVERY_ELEMENT
 from kerneltest.records.runs import Overlay, RunRecords
-from kerneltest.records.schema import FaultLocation, Record, Reproducer
+from kerneltest.records.schema import ConfirmedCondition, FaultLocation, Record, Reproducer
 from kerneltest.triage.attribution import dropped_nan
 from kerneltest.triage.clustering import (
     FindingCluster,
@@ -71,13 +71,25 @@ class Suspect:
         return dict(Counter(record.backend for record in self.findings).most_common())
 
     @property
+    def tested(self) -> ConfirmedCondition | None:
+        """The condition that experiments confirmed; None if there is none, or if a finding does not fulfil it."""
+        tested = self.reproducer.condition if self.reproducer is not None else None
+        excluded = tested.excluded if tested is not None else ()
+        return None if any(record.signature in excluded for record in self.findings) else tested
+
+    @property
+    def clauses(self) -> tuple[str, str]:
+        """The conditions on inputs and on signatures, as experiments confirmed them, or else as the plan shows them."""
+        inputs, signatures = (self.tested.inputs, self.tested.words) if self.tested is not None else (None, None)
+        return (
+            self.inputs.words if inputs is None else inputs,
+            self.signatures.words if signatures is None else signatures,
+        )
+
+    @property
     def condition(self) -> str:
         """The condition under which it shows, in words, or ""."""
-        tested = self.reproducer.condition if self.reproducer is not None else None
-        signatures = self.signatures.words
-        if tested is not None and not any(record.signature in tested.excluded for record in self.findings):
-            signatures = tested.words
-        return " and ".join(filter(None, (self.inputs.words, signatures)))
+        return " and ".join(filter(None, self.clauses))
 
     @property
     def fault(self) -> FaultLocation | None:

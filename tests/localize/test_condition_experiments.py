@@ -1,10 +1,13 @@
 """Conditions by experiment: what was planted is named exactly, from one failing case."""
 
+import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,14 +17,15 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.item import Item
-from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.localize.condition_experiments import features_of, find_condition
-from kerneltest.plan.cases import signature_slots
-from kerneltest.plan.explicit import ExplicitCase
-from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.cases import Case, signature_slots, value_cases
+from kerneltest.plan.explicit import AnyCase, ExplicitCase
+from kerneltest.plan.families import FAMILIES, GROUPS
 from kerneltest.plan.signatures import signatures
-from tests.sample import elementwise
+from kerneltest.records.schema import ConfirmedCondition
+from tests.made_runs import WRONG, made_record
+from tests.sample import elementwise, whole
 
 DIMS = {"m": kt.dim(block=4), "n": kt.dim(block=8)}
 Sizes = Callable[..., bool]  # of the lengths m and n and the options mode, step and dtype
@@ -45,15 +49,14 @@ def planted(is_wrong: Sizes) -> Pairing:
     return total
 
 
-def _condition(pairing: Pairing, case: ExplicitCase) -> str:
+def _confirmed(pairing: Pairing, case: ExplicitCase, cases: Sequence[AnyCase] = ()) -> ConfirmedCondition:
     (interpret,) = resolve(["interpret"])
     item = Item("p", pairing, "p", interpret, case.signature.dtype, FuzzGroup(), RunSettings())
     cache = Cache()
-    record = run_case(item, case, cache).record
-    assert record.verdict.is_finding
-    found = find_condition(item, case, case, record, [case], {case.id}, cache)
+    record = made_record(verdict="mismatch", family=case.family.name, evidence=WRONG.evidence)
+    found = find_condition(item, case, case, record, cases or [case], {each.id for each in cases or [case]}, cache)
     assert found is not None
-    return found.words
+    return found
 
 
 OF_SIGNATURES: Mapping[str, Sizes] = {
@@ -103,5 +106,120 @@ def test_a_condition_on_signatures_is_named(words: str) -> None:
     family = FAMILIES["position_coded"]
     rng = np.random.default_rng(0)
     arguments = {path: family.fill(slot, rng, True) for path, slot in signature_slots(pairing, chosen).items()}
-    found = _condition(pairing, ExplicitCase("p", chosen, arguments, family=family))
-    assert set(found.split(" and ")) == set(words.split(" and "))
+    found = _confirmed(pairing, ExplicitCase("p", chosen, arguments, family=family))
+    assert found.words is not None
+    assert not found.inputs  # a title that depends on lengths alone
+    assert set(found.words.split(" and ")) == set(words.split(" and "))
+
+
+Inputs = Callable[[Any, Any, Any, Any, Any], Any]  # of x, y, keep, idx and lens, as arrays of JAX or NumPy
+
+
+def planted_in_values(is_wrong: Inputs) -> Pairing:
+    """The same sum, which is off by 64 for some values."""
+
+    def kernel(x: jax.Array, y: jax.Array, keep: jax.Array, idx: jax.Array, lens: jax.Array) -> jax.Array:
+        def body(*refs: Any) -> jax.Array:
+            values = [ref[...] for ref in refs]
+            return values[0] + values[1] + jnp.where(is_wrong(*values), 64.0, 0.0)
+
+        return whole(body, x, x, y, keep, idx, lens)
+
+    @kt.oracle_for(
+        kernel, x=kt.array("m n", "float32"), y=kt.array("m n", "float32"), keep=kt.mask("m n"),
+        idx=kt.indices("m", into="k"), lens=kt.lengths("m", up_to="n"), dims=DIMS,
+    )  # fmt: skip
+    def total(x: np.ndarray, y: np.ndarray, keep: np.ndarray, idx: np.ndarray, lens: np.ndarray) -> np.ndarray:
+        return x + y
+
+    return total
+
+
+@functools.cache
+def _visible_cases() -> list[tuple[Case, list[np.ndarray]]]:
+    # Those with a finite output, and their arguments, which are the same for all kernels.
+    pairing = planted_in_values(lambda x, *_: True)
+    cases = [case for group in GROUPS for case in value_cases(pairing, "p", "float32", group, 0, "quick")]
+    chosen = [
+        case for case in cases if case.family.name != "kernel_constants" and all(n for _, n in case.signature.dims)
+    ]
+    filled = [(case, list(case.fill(pairing).values())) for case in chosen]
+    return [(case, values) for case, values in filled if np.isfinite(values[0] + values[1]).any()]
+
+
+def _has_twice(rows: Any) -> Any:
+    return ((rows[:, :, None] == rows[:, None, :]).sum(axis=(1, 2)) > rows.shape[1]).any()
+
+
+OF_VALUES: Mapping[str, Inputs] = {
+    "": lambda x, *_: (x == x).any() | True,
+    "x holds a NaN": lambda x, *_: (x != x).any(),
+    "x or y holds a NaN": lambda x, y, *_: ((x != x) | (y != y)).any(),
+    "x holds -inf": lambda x, *_: (x == -np.inf).any(),
+    "x holds an infinity": lambda x, *_: (abs(x) == np.inf).any(),
+    "a row of x holds nothing but zeros": lambda x, *_: (x == 0).all(axis=1).any(),
+    "x holds a zero": lambda x, *_: (x == 0).any(),
+    "x holds a zero, and not only zeros": lambda x, *_: (x == 0).any() & (x != 0).any(),
+    "x holds a zero of negative sign": lambda x, *_: ((x == 0) & (1 / x < 0)).any(),
+    "the last, partial block of x holds a NaN": lambda x, *_: (
+        (x != x)[:, x.shape[1] // 8 * 8 :].any() if x.shape[1] % 8 else x.shape[1] == 0
+    ),
+    "the last element of a row of x holds a zero": lambda x, *_: (x[:, -1] == 0).any(),
+    "x holds a NaN where keep is False": lambda x, y, keep, *_: ((x != x) & ~keep).any(),
+    "x holds a negative number": lambda x, *_: (x < 0).any(),
+    "y holds a positive number": lambda x, y, *_: (y > 0).any(),
+    "x holds a number over 30": lambda x, *_: (x > 30).any(),
+    "y holds a number below -12": lambda x, y, *_: (y < -12).any(),
+    "x holds a number of magnitude 256 or more": lambda x, *_: (abs(x) >= 256).any(),
+    "an element of x equals that of y": lambda x, y, *_: (x == y).any(),
+    "x holds a number twice": lambda x, *_: _has_twice(x),
+    "the maximum of a row of x occurs twice": lambda x, *_: ((x == x.max(axis=1)[:, None]).sum(axis=1) > 1).any(),
+    "keep holds False": lambda x, y, keep, *_: (~keep).any(),
+    "keep holds False, and not only False": lambda x, y, keep, *_: (~keep).any() & keep.any(),
+    "a row of keep holds nothing but False": lambda x, y, keep, *_: (~keep).all(axis=1).any(),
+    "the first block of keep holds nothing but False": lambda x, y, keep, *_: (~keep[:, :8]).all(axis=1).any(),
+    "idx holds a number twice": lambda x, y, keep, idx, lens: _has_twice(idx[None]),
+    "two neighbours in idx are equal": lambda x, y, keep, idx, lens: (idx[1:] == idx[:-1]).any(),
+    "idx holds a zero": lambda x, y, keep, idx, lens: (idx == 0).any(),
+    "lens holds a zero": lambda x, y, keep, idx, lens: (lens == 0).any(),
+    "lens holds an odd number": lambda x, y, keep, idx, lens: (lens % 2 == 1).any(),
+    "lens holds a number below n": lambda x, y, keep, idx, lens: (lens < x.shape[1]).any(),
+    "lens holds a number of 4 or less": lambda x, y, keep, idx, lens: (lens <= 4).any(),
+    "lens holds a number that is not a multiple of 8, a block of n": lambda x, y, keep, idx, lens: (
+        lens % 8 != 0
+    ).any(),
+    "y holds +inf": lambda x, y, *_: (y == np.inf).any(),
+    "a row of y holds nothing but negative numbers": lambda x, y, *_: (y < 0).all(axis=1).any(),
+    "keep holds no False": lambda x, y, keep, *_: keep.all(),
+    "the first element of a row of x holds a NaN": lambda x, *_: (x != x)[:, 0].any(),
+    "keep holds False and x holds a number over 5": lambda x, y, keep, *_: (x > 5).any() & (~keep).any(),
+    "keep holds False; n is longer than its block, 8": lambda x, y, keep, *_: (~keep).any() & (x.shape[1] > 8),
+    "x holds a negative number; n is odd": lambda x, *_: (x < 0).any() & (x.shape[1] % 2 == 1),
+}
+
+
+def _of_values(is_wrong: Inputs) -> ConfirmedCondition:
+    pairing = planted_in_values(is_wrong)
+    with np.errstate(all="ignore"):
+        failing = [case for case, values in _visible_cases() if bool(is_wrong(*values))]
+    first = min(failing, key=lambda case: sum(length for _, length in case.signature.dims))
+    return _confirmed(pairing, ExplicitCase("p", first.signature, first.fill(pairing), family=first.family), failing)
+
+
+@pytest.mark.parametrize("words", OF_VALUES)
+def test_a_condition_on_inputs_is_named(words: str) -> None:
+    found = _of_values(OF_VALUES[words])
+    assert (found.inputs, found.words) == (words.partition("; ")[0], words.partition("; ")[2])
+
+
+@pytest.mark.parametrize(
+    "is_wrong",
+    [
+        lambda x, y, keep, idx, lens: (idx[1:] < idx[:-1]).any(),
+        lambda x, *_: x[0, 0] < 0,
+        lambda x, *_: x.sum() > 0,
+        lambda x, y, *_: (x == 0).any() | (y != y).any(),
+    ],
+)
+def test_of_a_condition_without_words_nothing_is_said(is_wrong: Inputs) -> None:
+    assert _of_values(is_wrong).inputs is None

@@ -15,7 +15,7 @@ from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.runs import overlay_runs, read_all
-from kerneltest.records.schema import FaultLocation, Record, Reproducer
+from kerneltest.records.schema import ConfirmedCondition, FaultLocation, Record, Reproducer
 from kerneltest.report.html import finding_data
 from kerneltest.report.html import page as page_module
 from kerneltest.report.html.render_page import render, write_html
@@ -96,6 +96,14 @@ def test_a_suspect_has_its_condition_with_counts(tmp_path: Path) -> None:
     (suspect,) = _page(run).data["suspects"]
     assert suspect["title"] == "wrong values where n is over 3"
     assert suspect["conditions"] == ["n is over 3: 3 of 3 such signatures fail; 3 others do not"]
+    writer = RecordWriter(run, "smallest")
+    tested = ConfirmedCondition("n is over 3", 46, (), "x holds a NaN")
+    smallest = replace(WRONG, case="n4", signature="n=4", dims={"n": 4})
+    writer.write_reproducer(Reproducer("n4", smallest, 1, 9, True, condition=tested))
+    writer.close()
+    (suspect,) = _page(run).data["suspects"]
+    assert suspect["title"] == "wrong values where x holds a NaN and n is over 3"
+    assert suspect["conditions"][1:] == ["x holds a NaN and n is over 3: confirmed with 46 cases made to test it"]
 
 
 @pytest.mark.parametrize(("name", "shown"), [("cases/cut_c9-interpret.py", True), ("cases/other.py", False)])

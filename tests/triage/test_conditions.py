@@ -140,7 +140,7 @@ def test_a_signature_passes_only_if_it_was_asked_what_shows_the_failure(asked: S
     [
         ([X_NAN] * 2, [()] * 20, "x holds a NaN"),
         ([X_NAN], [()], ""),
-        ([X_NAN, Y_NAN], [()] * 20, "an input holds a NaN"),
+        ([X_NAN, Y_NAN], [()] * 20, "x or y holds a NaN"),
         ([X_NAN, ()], [()] * 20, ""),
         ([X_NAN] * 2, [X_NAN] * 2, ""),
         ([X_INF + ROW_INF] * 4, [*[X_INF] * 3, *[()] * 20], "a row of x holds nothing but -inf"),

@@ -186,12 +186,22 @@ def test_a_smallest_case_belongs_to_the_suspect_it_was_made_from() -> None:
     assert any("root cause: kernels/k.py:5   x < n" in line for line in describe_suspect(structure).texts)
 
 
-@pytest.mark.parametrize(("refuted", "words"), [(False, "n is odd"), (True, "n is not a multiple of its block, 16")])
-def test_a_condition_by_experiment_is_said_if_all_findings_fulfil_it(refuted: bool, words: str) -> None:
+@pytest.mark.parametrize(
+    ("refuted", "tested", "words"),
+    [
+        (False, ("n is odd", None), "n is odd"),
+        (True, ("n is odd", None), "n is not a multiple of its block, 16"),
+        (False, ("", "x holds a NaN"), "x holds a NaN"),
+        (False, (None, "x holds a NaN"), "x holds a NaN and n is not a multiple of its block, 16"),
+    ],
+)
+def test_a_condition_by_experiment_is_said_if_all_findings_fulfil_it(
+    refuted: bool, tested: tuple[str | None, str | None], words: str
+) -> None:
     records = _run(_tail)
     first, *_, last = [r for r in records if r.verdict.is_finding]
-    tested = ConfirmedCondition("n is odd", 9, (last.signature,) if refuted else ())
-    (suspect,) = _of(records, Reproducer(first.case, first, 0, 9, True, condition=tested))
+    condition = ConfirmedCondition(tested[0], 9, (last.signature,) if refuted else (), tested[1])
+    (suspect,) = _of(records, Reproducer(first.case, first, 0, 9, True, condition=condition))
     assert suspect.condition == words
 
 

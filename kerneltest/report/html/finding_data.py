@@ -272,13 +272,16 @@ def _planned_case(suspect: Suspect) -> Record:
 
 
 def _conditions(suspect: Suspect) -> Iterator[str]:
-    for condition, what in ((suspect.inputs, "case"), (suspect.signatures, "signature")):
-        if condition.words:
+    planned = ((suspect.inputs, "case"), (suspect.signatures, "signature"))
+    for words, (condition, what) in zip(suspect.clauses, planned, strict=True):
+        if words and words == condition.words:
             rest = condition.tried - condition.fulfilled
             others = f"; {rest:,} other{'s' * (rest != 1)} {'does' if rest == 1 else 'do'} not" if rest else ""
             such = f"such {what}{'s' * (condition.fulfilled != 1)} {'fails' if condition.failing == 1 else 'fail'}"
             count = f"{condition.failing:,} of {condition.fulfilled:,} {such}{others}"
             yield _truncate(f"{condition.words}: {count}")
+    if (tested := suspect.tested) is not None and (words := " and ".join(filter(None, (tested.inputs, tested.words)))):
+        yield _truncate(f"{words}: confirmed with {tested.cases:,} cases made to test it")
 
 
 _Feature = tuple[str, str]  # a kind and a name

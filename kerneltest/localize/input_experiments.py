@@ -1,0 +1,520 @@
+"""Experiments on the inputs of a failing case: without which values it passes, and with which a right one fails.
+
+An argument that fails with all ordinary values is left alone with these: values that hide a wrong result, such as
+zeros, say nothing about its cause. Each other one gets further values: those of every family, and ordinary ones into
+which one special value is put. Trials find the rule that tells failing from passing values apart.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, is_float, is_integer, widen
+from kerneltest.declare.pairing import Pairing
+from kerneltest.judge.special_values import find_special_inputs
+from kerneltest.localize.rule_search import Rule, RuleSearch
+from kerneltest.localize.trials import Trials
+from kerneltest.plan.cases import signature_slots
+from kerneltest.plan.explicit import ExplicitCase
+from kerneltest.plan.families import FAMILIES, Family
+from kerneltest.plan.signatures import Signature
+from kerneltest.plan.slots import Slot, counted_axes, fill_derived, last_blocks
+from kerneltest.records.evidence import FillExtent, SpecialValue
+
+_MOST_TRIED = 40  # values, beside the ordinary ones
+_MOST_VALUES = 200  # of an argument, to choose from
+_MOST_COST = 8  # of a conjunction
+_MOST_BISECTED = 12  # numbers that are tried for a threshold
+
+Arguments = Mapping[str, Array]
+
+
+# Facts: what can be said about arguments, with the cost of saying it.
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    costs: Mapping[str, int]  # of the statements that are true, by their words
+    sizes: Mapping[tuple[str, str], float]  # by argument and measure
+
+
+_PARTS = list(FillExtent)
+_LESS_TELLING = {SpecialValue.NEGATIVE: 1, SpecialValue.REPEATED: 1}
+_INFINITIES = {SpecialValue.POSITIVE_INFINITY, SpecialValue.NEGATIVE_INFINITY}
+_HELD_BY_EITHER = (*SpecialValue, "an infinity", "a NaN or an infinity")
+_LACKED = (SpecialValue.NAN, *sorted(_INFINITIES), SpecialValue.ZERO)
+_MIXED = (SpecialValue.ZERO, SpecialValue.FALSE)
+_AT_PLACES: Mapping[str, Callable[[Array], Array]] = {
+    "a NaN": np.isnan,
+    "+inf": np.isposinf,
+    "-inf": np.isneginf,
+    "a zero": lambda wide: wide == 0,
+}
+# Of numbers: how they are measured, whether a failing one is above a limit or below, and the cost.
+_MEASURES: Mapping[str, tuple[Callable[[Array], float], int, int]] = {
+    "greatest": (lambda wide: float(wide.max()), 1, 2),
+    "least": (lambda wide: float(wide.min()), -1, 2),
+    "largest": (lambda wide: float(np.abs(wide).max()), 1, 3),
+}
+
+
+def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> _Facts:
+    block = last_blocks(pairing).get(path, 0)
+    specials = find_special_inputs({path: values}, {path: block}, counted_axes(pairing, signature))
+    known = {(special.value, special.part) for special in specials}
+    held = {value for value, _ in known}
+    costs = {each.text(): _PARTS.index(each.part) + _LESS_TELLING.get(each.value, 0) for each in specials}
+    for value in _MIXED:
+        if value in held and (value, FillExtent.ALL) not in known:
+            costs[f"{path} holds {value}, and not only {value.plural}"] = 3
+    if held & _INFINITIES:
+        costs[f"{path} holds an infinity"] = 1
+    if held & {*_INFINITIES, SpecialValue.NAN}:
+        costs[f"{path} holds a NaN or an infinity"] = 2
+    if values.dtype == bool:
+        costs |= {f"{path} holds no False": 2} if SpecialValue.FALSE not in held else {}
+        return _Facts(costs, {})
+    if not (is_float(values.dtype) or is_integer(values.dtype)) or not values.size:
+        return _Facts(costs, {})
+    wide = np.asarray(widen(values), np.float64)
+    costs |= {f"{path} holds no {value.plural}": 4 for value in _LACKED if value not in held}
+    costs |= _facts_of_places(path, wide, block)
+    if is_integer(values.dtype):
+        costs |= {
+            f"{path} holds an {name} number": 4 for rest, name in enumerate(("even", "odd")) if (wide % 2 == rest).any()
+        }
+    if (np.isnan(wide) & np.signbit(wide)).any():
+        costs[f"{path} holds a NaN of negative sign"] = 1
+    numbers = wide[~np.isnan(wide)]
+    sizes = {(path, name): measure(numbers) for name, (measure, _, _) in _MEASURES.items() if numbers.size}
+    return _Facts(costs, sizes)
+
+
+def _facts_of_places(path: str, wide: Array, block: int) -> dict[str, int]:
+    length = wide.shape[-1] if wide.ndim else 0
+    if length == 0:
+        return {}
+    parts = {"the first element of a row": wide[..., :1], "the last element of a row": wide[..., -1:]}
+    if block and length % block:
+        parts["the last, partial block"] = wide[..., -(length % block) :]
+    costs = {
+        f"{part} of {path} holds {value}": 3
+        for value, holds in _AT_PLACES.items()
+        if holds(wide).any()
+        for part, elements in parts.items()
+        if holds(elements).any()
+    }
+    if (wide[..., 1:] == wide[..., :-1]).any():
+        costs[f"two neighbours in {path} are equal"] = 3
+    if ((wide == wide.max(axis=-1, keepdims=True)).sum(axis=-1) > 1).any():
+        costs[f"the maximum of a row of {path} occurs twice"] = 2
+    return costs
+
+
+def _facts_of_two(one: str, other: str, mine: Array, its: Array) -> Iterator[tuple[str, int]]:
+    # What elements of two arguments at one place have in common.
+    if mine.shape != its.shape or not is_float(mine.dtype):
+        return
+    wide = np.asarray(widen(mine), np.float64)
+    if its.dtype == bool:
+        for value in ("a NaN", "+inf", "-inf"):
+            for truth in (False, True):
+                if (_AT_PLACES[value](wide) & (its == truth)).any():
+                    yield f"{one} holds {value} where {other} is {truth}", 2
+    elif one < other and mine.dtype == its.dtype and (wide == np.asarray(widen(its), np.float64)).any():
+        yield f"an element of {one} equals that of {other}", 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    words: str
+
+    def holds(self, facts: _Facts) -> bool:
+        return self.words in facts.costs
+
+
+@dataclass(frozen=True, slots=True)
+class _Threshold:
+    # Whether a measure of an argument is past a limit, which lies between two numbers.
+    key: tuple[str, str]
+    passing: float
+    failing: float
+
+    @property
+    def sign(self) -> int:
+        return _MEASURES[self.key[1]][1]
+
+    @property
+    def words(self) -> str:
+        path, measure = self.key
+        if self.passing == 0 and self.sign > 0:
+            return f"{path} holds a {'number other than 0' if measure == 'largest' else 'positive number'}"
+        of = "magnitude " if measure == "largest" else ""
+        if _length(self.failing) <= _length(self.passing):
+            return f"{path} holds a number of {of}{self.failing:.6g} or {'more' if self.sign > 0 else 'less'}"
+        which = "over" if self.sign > 0 else "below"
+        return f"{path} holds a number {f'of {of}' if of else ''}{which} {self.passing:.6g}"
+
+    def holds(self, facts: _Facts) -> bool:
+        return self.sign * facts.sizes.get(self.key, -self.sign * np.inf) >= self.sign * self.failing
+
+
+def _length(number: float) -> tuple[bool, int]:
+    # How hard a limit is to read.
+    return abs(np.frexp(number)[0]) != 0.5, len(f"{number:.6g}".strip("-0."))
+
+
+_Property = _Statement | _Threshold
+
+
+class _Describer:
+    # States the facts about some arguments of cases.
+
+    def __init__(self, pairing: Pairing, paths: Sequence[str]) -> None:
+        self._pairing, self._paths = pairing, paths
+        self._known: dict[tuple[int, Signature], tuple[Array, _Facts]] = {}
+
+    def facts(self, signature: Signature, arguments: Arguments) -> _Facts:
+        paths = [path for path in self._paths if path in arguments]
+        costs: dict[str, int] = {}
+        sizes: dict[tuple[str, str], float] = {}
+        for path in paths:
+            key = id(arguments[path]), signature
+            if key not in self._known:
+                self._known[key] = arguments[path], _facts(self._pairing, signature, path, arguments[path])
+            costs |= self._known[key][1].costs
+            sizes |= self._known[key][1].sizes
+            for other in paths:
+                if other != path:
+                    costs |= _facts_of_two(path, other, arguments[path], arguments[other])
+        for value in _HELD_BY_EITHER:
+            for one, other in itertools.combinations(self._paths, 2):
+                if f"{one} holds {value}" in costs or f"{other} holds {value}" in costs:
+                    costs[f"{one} or {other} holds {value}"] = 3
+        return _Facts(costs, sizes)
+
+
+def _properties(facts: Sequence[_Facts]) -> Iterator[tuple[_Property, int, int]]:
+    # What is true of the first, with the others of which it is true as bits.
+    def bits(found: _Property) -> int:
+        return sum(1 << number for number, each in enumerate(facts) if found.holds(each))
+
+    for words, cost in facts[0].costs.items():
+        yield (statement := _Statement(words)), cost, bits(statement)
+    for key, own in facts[0].sizes.items():
+        _, sign, cost = _MEASURES[key[1]]
+        sizes = {sign * each.sizes[key] for each in facts if key in each.sizes}
+        in_order = sorted(size for size in sizes if size <= sign * own)
+        for passing, failing in itertools.pairwise(in_order):
+            threshold = _Threshold(key, sign * passing, sign * failing)
+            yield threshold, cost, bits(threshold)
+
+
+# Values to try.
+
+
+def _ordinary(slot: Slot) -> Iterator[Array]:
+    rng = np.random.default_rng(0)
+    if slot.kind.is_data:
+        yield FAMILIES["position_coded"].fill(slot, rng, targeted=True)
+        sizes = 1 + np.abs(np.asarray(widen(slot.sample(rng, exact=True)), np.float64))
+        yield from (slot.cast(sizes), slot.cast(-sizes), slot.sample(rng))
+        return
+    choices = slot.end - slot.least
+    if slot.kind.pointwise and not slot.kind.jointly_constrained:
+        if slot.kind.includes_end:
+            yield slot.repair(np.full(slot.shape, slot.end))
+        elif choices >= slot.size:
+            yield slot.repair((slot.least + rng.permutation(choices)[: slot.size]).reshape(slot.shape))  # all different
+    yield from (slot.canonical(), slot.sample(rng), slot.sample(rng))
+
+
+_SIZES = (2, 3, 8, 20, 60, 150, 400, 1000, 5000, 3e4, 1e5, 1e9, 0.5)
+_NUMBERS = (
+    np.nan,
+    -np.nan,
+    np.inf,
+    -np.inf,
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    *(sign * size for size in _SIZES for sign in (1, -1)),
+)
+_SPECIALS = 8  # of these
+
+
+def _values_to_try(slot: Slot, own: Array, families: Iterable[Family]) -> Iterator[Array]:
+    rng = np.random.default_rng(1)
+    bases = [*_ordinary(slot)][-1:]
+    if slot.kind.is_data and is_float(slot.dtype):
+        wide = np.asarray(widen(own), np.float64)
+        finite = np.where(np.isfinite(wide), wide, 1.0)
+        made = [
+            finite,
+            np.abs(wide),
+            -finite,
+            np.where(wide == 0, 1.0, wide),
+            np.minimum(wide, 0),
+            np.clip(finite, -1, 1),
+        ]
+        yield from map(slot.cast, made)
+        distinct = np.arange(1, slot.size + 1).reshape(slot.shape) % max(slot.exact_limit, 2)
+        bases.insert(0, slot.cast(distinct))
+        yield from (bases[0], slot.cast(-distinct))
+    yield slot.canonical()
+    for family in families:
+        if family.applies(slot):
+            yield family.fill(slot, rng, targeted=True)
+    for base in bases if slot.size and not slot.kind.jointly_constrained else ():
+        for number, value in enumerate(_elements(slot)):
+            # A special one fills several parts.
+            yield from itertools.islice(_inserted(slot, base, value), None if number < _SPECIALS else 1)
+
+
+def _elements(slot: Slot) -> Iterator[Array]:
+    # Single elements that may be special.
+    if slot.kind.is_mask:
+        yield from (slot.coerce(np.asarray(value).astype(slot.dtype)) for value in slot.mask_values)
+    elif not slot.kind.is_data:
+        ends = {slot.least, 1, slot.end_block, slot.end // 2, slot.end}
+        last = slot.end - (not slot.kind.includes_end)
+        near = sorted({end + by for end in ends for by in (-1, 0, 1)})
+        yield from (np.asarray(number).astype(slot.dtype) for number in near if slot.least <= number <= last)
+    for number in _NUMBERS if slot.kind.is_data else ():
+        if np.isfinite(number):
+            value = slot.nearest(number)
+            if float(widen(value)) == number:
+                yield value
+        elif _admits(slot, number):
+            yield np.asarray(number).astype(slot.dtype)
+
+
+def _admits(slot: Slot, number: float) -> bool:
+    # A NaN or an infinity.
+    if not is_float(slot.dtype):
+        return False
+    return slot.domain.admits_nan if np.isnan(number) else slot.domain.admits_infinity(int(np.sign(number)))
+
+
+def _inserted(slot: Slot, base: Array, value: Array) -> Iterator[Array]:
+    # At the start, in the middle, at the end, in a row, in the first block of a row, and in the second.
+    length = slot.shape[-1] if slot.shape else 1
+    block = min(slot.block, length)
+    last = slot.size - length
+    parts = [slice(0, 1), slice(slot.size // 2, slot.size // 2 + 1), slice(slot.size - 1, slot.size)]
+    parts += [slice(last, last + length), slice(last, last + block), slice(last + block, last + min(2 * block, length))]
+    for part in parts:
+        changed = base.copy()
+        changed.reshape(-1)[part] = value
+        yield slot.repair(slot.coerce(changed))
+
+
+# The experiment.
+
+
+@dataclass(frozen=True, slots=True)
+class InputRule:
+    """A condition on the inputs of a kernel.
+
+    Attributes:
+      words: `x holds a NaN`; "" if the kernel fails with any values.
+      holds: whether the arguments of a signature fulfil it.
+    """
+
+    words: str
+    holds: Callable[[Signature, Arguments], bool]
+
+
+ANY_INPUT = InputRule("", lambda signature, arguments: True)
+
+
+def find_input_rule(
+    pairing: Pairing, cases: Iterable[ExplicitCase], trials: Trials, failing: Iterable[tuple[Signature, Arguments]]
+) -> InputRule | None:
+    """Returns the condition on inputs that trials confirm; None if they confirm none.
+
+    Args:
+      pairing: the kernel and its oracle.
+      cases: failing cases whose values are changed.
+      trials: judges the cases made.
+      failing: further cases that fail, which must fulfil the condition.
+    """
+    # A second case needs fewer ordinary values: it checks the rule of the first.
+    made = (_Base(pairing, case, trials, step=1 + (number > 0)) for number, case in enumerate(cases))
+    bases = sorted(made, key=lambda base: not base.deciding)
+    if not any(base.deciding for base in bases):
+        return ANY_INPUT
+    deciding = list(dict.fromkeys(path for base in bases for path in base.deciding))
+    similar = _similar(pairing, bases[0].slots, deciding)
+    describer = _Describer(pairing, [*deciding, *similar])
+    known = [subject for base in bases for subject in base.tried()]
+    subjects = [
+        *known,
+        *((*subject, None) for base in bases for subject in base.to_try(deciding, similar, families=base is bases[0])),
+    ]
+    facts = [describer.facts(base.case.signature, {**base.case.arguments, **changed}) for base, changed, _ in subjects]
+    others = [describer.facts(*each) for each in failing]
+    kinds = [(bases.index(base), *changed) for base, changed, _ in subjects] + [()] * len(others)
+    search = RuleSearch(
+        _properties([*facts, *others]),
+        kinds,
+        lambda number: subjects[number][0].fails(subjects[number][1]),
+        _MOST_TRIED,
+        _MOST_COST,
+    )
+    for number, (_, _, fails) in enumerate(known):
+        search.observe(number, fails=fails)
+    for number in range(len(facts), len(facts) + len(others)):
+        search.observe(number, fails=True)
+    rule = search.run()
+    if rule is None or not (trust := _trust(rule, search.passing)):
+        return None
+    passed = [(*subjects[number][:2], facts[number]) for number in range(len(facts)) if search.passing >> number & 1]
+    limited = [_with_limit(part, passed) if isinstance(part, _Threshold) else part for part in rule.parts]
+    parts = [part for part in limited if part is not None]
+    if len(parts) < len(limited):
+        return None
+
+    def holds(signature: Signature, arguments: Arguments) -> bool:
+        stated = describer.facts(signature, arguments)
+        return all(part.holds(stated) for part in parts)
+
+    return InputRule(" and ".join(part.words for part in parts) + trust.note, holds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trust:
+    note: str
+
+
+def _trust(rule: Rule[_Property], passing: int) -> _Trust | None:
+    # A statement without which everything passes may have exceptions.
+    exceptions = (rule.bits & passing).bit_count()
+    if not exceptions:
+        return _Trust("")
+    is_needed = isinstance(rule.parts[0], _Statement) and 2 * exceptions <= passing.bit_count()
+    return _Trust(" (some such cases pass)") if is_needed else None
+
+
+def _similar(pairing: Pairing, slots: Mapping[str, Slot], deciding: Sequence[str]) -> list[str]:
+    # Further arguments like the deciding ones: any of them may fail with values that fail in one.
+    kinds = {(slot.role, slot.dtype) for path, slot in slots.items() if path in deciding}
+    others = (path for path in slots if path not in deciding and pairing.leaves[path].derivation is None)
+    return [path for path in others if (slots[path].role, slots[path].dtype) in kinds]
+
+
+class _Base:
+    """A failing case, other values of which are tried.
+
+    Attributes:
+      case: the case, with ordinary values in arguments that fail with all of these.
+      slots: its arguments.
+      deciding: ordinary values of the other arguments, and whether it fails with them.
+    """
+
+    def __init__(self, pairing: Pairing, case: ExplicitCase, trials: Trials, step: int) -> None:
+        self._pairing, self._trials, self.case = pairing, trials, case
+        self.slots = signature_slots(pairing, case.signature)
+        self.deciding: dict[str, list[tuple[Array, bool | None]]] = {}
+        free = {p: s for p, s in self.slots.items() if pairing.leaves[p].derivation is None and s.size}
+        ordinary = {path: list(_ordinary(slot))[::step] for path, slot in free.items()}
+        turns = range(max(map(len, ordinary.values()), default=0))
+        if len(free) > 1 and all(
+            self.fails({path: values[turn % len(values)] for path, values in ordinary.items()}) for turn in turns
+        ):
+            return
+        for path, values in ordinary.items():
+            tried = [(each, self.fails({path: each})) for each in values]
+            if all(fails for _, fails in tried):
+                self.case = replace(self.case, arguments={**self.case.arguments, path: values[0]})
+            else:
+                self.deciding[path] = tried
+        if not any(fails is False for tried in self.deciding.values() for _, fails in tried):
+            self.deciding = {}
+
+    def fails(self, changed: Arguments) -> bool | None:
+        """Returns whether it fails with other values of some arguments."""
+        arguments = {**self.case.arguments, **changed}
+        family = self.case.family if self._is_exact(arguments) else FAMILIES["normal"]
+        filled = fill_derived(self._pairing, self.case.signature, arguments, self.case.draw)
+        return self._trials.fails([replace(self.case, arguments=filled, family=family)])
+
+    def _is_exact(self, arguments: Arguments) -> bool:
+        for path, slot in self.slots.items():
+            if slot.is_float_data:
+                wide = np.asarray(widen(arguments[path]), np.float64)
+                finite = wide[np.isfinite(wide)]
+                if (finite != np.rint(finite)).any() or (np.abs(finite) > slot.exact_limit).any():
+                    return False
+        return True
+
+    def tried(self) -> "Iterator[tuple[_Base, Arguments, bool | None]]":
+        """Yields the changes whose results are known; the first is none."""
+        yield self, {}, True
+        for path, tried in self.deciding.items():
+            yield from ((self, {path: values}, fails) for values, fails in tried)
+
+    def to_try(
+        self, paths: Sequence[str], similar: Sequence[str], *, families: bool
+    ) -> "Iterator[tuple[_Base, Arguments]]":
+        """Yields further changes: of single arguments, also to the values of all families, and of two."""
+        paths = [path for path in paths if path in self.slots and self.slots[path].size]
+        for path in paths:
+            made = _values_to_try(self.slots[path], self.case.arguments[path], FAMILIES.values() if families else ())
+            values = {each.tobytes(): each for each in made}
+            yield from ((self, {path: each}) for each in list(values.values())[:_MOST_VALUES])
+        for one, other in itertools.combinations(paths, 2):
+            mine, its = self.slots[one], self.slots[other]
+            if (mine.shape, mine.dtype, mine.role) == (its.shape, its.dtype, its.role):
+                yield from ((self, {one: values, other: values}) for values in _ordinary(mine))
+        passing = {path: values for path, tried in self.deciding.items() for values, fails in tried if fails is False}
+        for path in (path for path in similar if path in self.slots):
+            for value in itertools.islice(_elements(self.slots[path]), _SPECIALS if passing else 0):
+                moved = next(_inserted(self.slots[path], self.case.arguments[path], value))
+                yield self, {**passing, path: moved}
+
+
+def _with_limit(found: _Threshold, passed: Sequence[tuple[_Base, Arguments, _Facts]]) -> _Threshold | None:
+    # The same threshold with a limit found by bisection: values that pass get one number on either side of it. None if
+    # it passes with that number everywhere: then the number matters only beside others.
+    path, measure = found.key
+    fitting = ((base, changed) for base, changed, facts in passed if path in changed and not found.holds(facts))
+    base, changed = next(fitting, (None, {}))
+    if base is None or base.slots[path].kind.jointly_constrained:
+        return found
+    slot, own = base.slots[path], np.asarray(widen(base.case.arguments[path]), np.float64)
+    size = np.where(np.isfinite(own), np.abs(own) if measure == "largest" else found.sign * own, -np.inf)
+    place = int(np.argmax(size))
+
+    def fails(number: float) -> bool | None:
+        values = changed[path].copy()
+        values.reshape(-1)[place] = slot.nearest(number)
+        repaired = slot.repair(slot.coerce(values))
+        is_as_wanted = float(widen(repaired.reshape(-1)[place])) == number
+        return base.fails({**changed, path: repaired}) if is_as_wanted else None
+
+    low, high = found.passing, found.failing
+    everywhere = slot.repair(slot.coerce(np.full(slot.shape, slot.nearest(high))))
+    if base.fails({**changed, path: everywhere}) is False:
+        return None
+    if not fails(high):
+        return found
+    for _ in range(_MOST_BISECTED):
+        middle = _between(low, high, whole=is_integer(slot.dtype))
+        if middle is None or (is_wrong := fails(middle)) is None:
+            break
+        low, high = (low, middle) if is_wrong else (middle, high)
+    return _Threshold(found.key, low, high)
+
+
+def _between(low: float, high: float, *, whole: bool) -> float | None:
+    # A number near the middle of two others, with as few digits as lie between them.
+    middle = (low + high) / 2
+    for digits in range(4):
+        made = float(f"{middle:.{digits}e}")
+        if min(low, high) < made < max(low, high) and (made == round(made) or not whole):
+            return made
+    return None
