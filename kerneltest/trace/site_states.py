@@ -92,22 +92,21 @@ class SiteStates:
         self._watched: list[_Watched] = []
         self._sites: dict[int, CodeSite | None] = {}  # by the number of an equation that is watched
         self._known: tuple[int, tuple[str, ...] | None] = -1, None  # the remarks when so much was seen
-        self._in_kernel = self._in_jax = False
+        self._in_kernel = False
 
     @contextmanager
     def inside(self, equation: Equation) -> Iterator[None]:
-        """Notes that the equations inside of one are prepared. JAX's own functions have no sites."""
-        before, inner = (self._in_kernel, self._in_jax), called_jaxpr(equation)
+        """Notes that the equations inside of one are prepared."""
+        before = self._in_kernel
         self._in_kernel |= kind_of(equation) is Kind.KERNEL
-        self._in_jax |= inner is not None and is_of_jax(inner)
         try:
             yield
         finally:
-            self._in_kernel, self._in_jax = before
+            self._in_kernel = before
 
     def watch(self, equation: Equation, evaluate: EquationFunction) -> EquationFunction:
         """Returns the function that evaluates an equation, and notes the states of its sites until all were seen."""
-        watches = None if self._in_jax else _WATCHES.get(primitive_name(equation))
+        watches = _WATCHES.get(primitive_name(equation))
         if watches is None or not (sites := tuple(watches(equation))):
             return evaluate
         for site in sites:
@@ -125,7 +124,7 @@ class SiteStates:
 
     @property
     def seen(self) -> dict[CodeSite, set[str]]:
-        """The states so far of each site that was evaluated."""
+        """The states so far of each site that was evaluated. Equations of JAX's own functions have no place."""
         found: dict[CodeSite, set[str]] = {}
         for site, each in self._evaluated():
             found.setdefault(site, set()).update(site.states[number] for number in each.seen)

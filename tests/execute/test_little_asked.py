@@ -345,6 +345,8 @@ _FIRST = _kernel(lambda x, lanes, n: jnp.where(lanes[0] < 3 * BLOCK, 2 * x[...],
 _FAR = _kernel(lambda x, lanes, n: jax.lax.cond(lanes[0] < 3 * BLOCK, lambda: 2 * x[...], lambda: x[...] + x[...]))
 _SIGN = _kernel(lambda x, lanes, n: jax.lax.cond((x[...] < 0).any(), lambda: 2 * x[...], lambda: x[...] + x[...]))
 _ELEMENTS = _kernel(lambda x, lanes, n: jnp.where(x[...] < 0, 2 * x[...], x[...] + x[...]))
+_LENGTH = lambda x: elementwise(lambda v: jnp.where(jnp.arange(len(v)) < len(v), 2 * v, 0), x)  # noqa: E731
+_AROUND = lambda x: elementwise(lambda v: v + v, jnp.where(jnp.arange(len(x)) < len(x), x, 0))  # noqa: E731
 _WHOLE, _TWO, _ANY = kt.dim(multiple_of=BLOCK), kt.dim(values=(16, 32)), kt.dim(block=BLOCK)
 _OTHERS = "in every case, and every length of n is a multiple of 16; plan others, as in dims=dict(n=kt.dim(block=16))"
 _DECIDE = "plan other lengths if these decide it"
@@ -361,6 +363,8 @@ SINGLE_STATES: dict[str, tuple[Any, Any, tuple[int, int], str]] = {
     "a branch of longer lengths": (_FAR, kt.dim(values=(16, 64)), (-9, 9), ""),
     "a branch of values": (_SIGN, _ANY, (1, 9), "the branch at {} is never taken; plan other lengths or values if"),
     "a branch of both signs": (_SIGN, _ANY, (-9, 9), ""),
+    "a condition of the length of the block": (_LENGTH, kt.dim(minimum=2), (-9, 9), ""),
+    "a condition around the kernel": (_AROUND, _TWO, (-9, 9), ""),
     "a condition of elements": (_ELEMENTS, _ANY, (1, 9), ""),
 }
 
