@@ -1,5 +1,6 @@
 """Applicability: which backends serve any signature of a kernel, and whether any signature reaches a Pallas call."""
 
+import functools
 import inspect
 import re
 from collections.abc import Iterator
@@ -114,6 +115,7 @@ class Applicability:
         return self._traces[key]
 
 
+@functools.lru_cache(maxsize=16)  # several questions of a plan are about the first signature of each dtype
 def trace_if_possible(pairing: Pairing, signature: Signature) -> Traced | None:
     """Returns the trace of a kernel; None if it fails, which is reported when a case is judged.
 

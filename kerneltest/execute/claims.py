@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from operator import attrgetter
 
 import numpy as np
 
@@ -303,16 +304,27 @@ def plain_claim(
 
 
 def claims_of(
-    context: CaseContext, number: int, variation: Variation, outputs: Outputs, precision: Precision
+    context: CaseContext, variations: Mapping[int, Variation], outputs: Outputs, precision: Precision
 ) -> Iterator[Claim]:
-    """Yields what a variation of the plain call claims, one check after another.
+    """Yields what the first of some variations of the plain call claims, one check after another.
 
-    The variation is number `number` of its invariant.
+    The variations have their numbers in the invariant, and call one function: its formula is evaluated for all at once.
 
     Raises:
       DeclarationError: a check expects values of other shapes.
     """
-    inputs = Fingerprint.of(*variation.leaves)
+    variation = next(iter(variations.values()))
+    asked = [
+        (number, i, f"{context.case.id} {number}.{i} {Fingerprint.of(*each.leaves).text}")
+        for number, each in variations.items()
+        for i in range(len(each.checks))
+    ]
+
+    def coming(place: int) -> Iterator[tuple[str, Callable[[], Outputs]]]:
+        for number, i, key in asked[place + 1 :] if not variation.traced.calls_back() else ():
+            if variations[number].checks[i].formula is not None:
+                yield key, functools.partial(attrgetter("leaves"), variations[number])
+
     for i, check in enumerate(variation.checks):
         part = check.take(outputs)
         expected = check.wanted(part, precision)
@@ -325,10 +337,11 @@ def claims_of(
         formula = Formula(
             context.cache.formulas,
             variation.traced,
-            f"{context.case.id} {number}.{i} {inputs.text}",
+            asked[i][2],
             lambda: variation.leaves,
             check.formula or Expectation(expected.values, None, None),
             check.take,
+            coming=functools.partial(coming, i),
         )
         yield _make_claim(context.pairing, check, part, expected, precision, formula, bitwise=expected.bitwise)
 

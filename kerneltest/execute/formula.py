@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -96,7 +96,7 @@ class FormulaStore:
             return self.own_kernel(traced)
         if traced not in self.kernels:
             wide = trace_wide()
-            found = _promote(wide) if wide is not None else None
+            found = _promote(replace(wide, sites=traced.sites)) if wide is not None else None
             self.kernels[traced] = found if isinstance(found, PromotedKernel) else self.own_kernel(traced)
         return self.kernels[traced]
 

@@ -1,7 +1,7 @@
 """The groups of ordinary cases: values compared with the oracle, signatures only compiled, and calls to be rejected."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,7 +48,7 @@ from kerneltest.plan.signatures import Signature, signature_dtypes, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import ExpectedValues
 from kerneltest.trace.cost_model import estimate_work
-from kerneltest.trace.single_steps import single_steps
+from kerneltest.trace.site_states import DimLengths
 from kerneltest.trace.tracing import Traced, trace
 
 _COARSE = 0.1  # relative error that a useful bound does not admit
@@ -80,7 +80,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         apart = functools.partial(evaluate_apart, context)
         claim = plain_claim(context, outputs, precision, bitwise=bitwise, evaluate_apart=apart)
         outcome = judge_claims(context, passing, [claim], with_evidence=with_evidence, claimed=claimed)
-        single = single_steps(traced, _shortest_dim(pairing, item.depth))
+        single = traced.sites.remarks(_dim_lengths(pairing, case.signature, item.depth))
         expected = replace(_expected_values(claim), narrow=narrow, single=single)
         return replace(outcome, record=replace(outcome.record, expected=expected))
 
@@ -143,11 +143,10 @@ def _expected_values(claim: Claim) -> ExpectedValues:
     return ExpectedValues(finite, least, greatest, visible, coarse) if finite else ExpectedValues(0)
 
 
-# The least of the greatest lengths of each dim.
 @functools.lru_cache(maxsize=256)
-def _shortest_dim(pairing: Pairing, depth: str) -> int:
-    planned = [dict(signature.dims) for signature in signatures(pairing, depth)]
-    return min((max(lengths[name] for lengths in planned) for name in pairing.dims), default=0)
+def _dim_lengths(pairing: Pairing, signature: Signature, depth: str) -> Mapping[str, DimLengths]:
+    planned = [dict(each.dims) for each in signatures(pairing, depth)]
+    return {name: DimLengths(own, sorted({lengths[name] for lengths in planned})) for name, own in signature.dims}
 
 
 # A pass of a signature that reaches no Pallas call is marked as such.

@@ -272,7 +272,8 @@ def _nudged(values: Array, number: int) -> Array:
         return values
     bits = np.abs(values).view(np.uint64)
     long = np.isfinite(values) & ((bits & np.uint64(2 ** (53 - _SHORT) - 1)) != 0)
-    up = (bits * np.uint64(number)) >> np.uint64(63)
+    with np.errstate(over="ignore"):  # which NumPy says of scalars
+        up = (bits * np.uint64(number)) >> np.uint64(63)
     return np.where(long, values * (1 + _ULP * np.where(up, 1, -1)), values)
 
 

@@ -33,6 +33,7 @@ class Family:
       applies: whether it can fill a slot.
       each: one case for each argument to which it applies, the others random, rather than one case for all.
       without_arrays: also planned for a kernel whose arrays no family fills, or that has none.
+      others: fills the float data that it does not fill itself, instead of random numbers.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Family:
     applies: Condition
     each: bool
     without_arrays: bool
+    others: Fill | None = None
 
     @property
     def structural(self) -> bool:
@@ -58,9 +60,12 @@ class Family:
         Raises:
           ValueError: the family returned values of another shape or dtype.
         """
+        make: Fill | None = self.make
         if not (targeted and self.applies(slot)):
+            make = self.others if slot.is_float_data else None
+        if make is None:
             return slot.coerce(slot.sample(rng, exact=self.structural))
-        values = slot.coerce(np.asarray(_call(self.make, slot, rng)))
+        values = slot.coerce(np.asarray(_call(make, slot, rng)))
         if (values.shape, values.dtype) != (slot.shape, slot.dtype):
             returned, expected = [f"{each.dtype}{list(each.shape)}" for each in (values, slot)]
             raise DeclarationError(f"it returned {returned} instead of {expected}")
@@ -91,7 +96,13 @@ def is_data(slot: Slot) -> bool:
 
 
 def family(
-    *, group: str, applies: Condition = is_data, each: bool = False, without_arrays: bool = False, name: str = ""
+    *,
+    group: str,
+    applies: Condition = is_data,
+    each: bool = False,
+    without_arrays: bool = False,
+    others: Fill | None = None,
+    name: str = "",
 ) -> Callable[[Fill], Fill]:
     """Registers a function `(slot, rng) -> values` as a family; in a `conftest.py`, for every suite.
 
@@ -111,6 +122,7 @@ def family(
         family that fills all arguments also fills single ones, in turn, if there are several.
       without_arrays: also planned for a kernel whose arrays no family fills (all are derived, or keys), or that has
         none.
+      others: fills float data that the family does not fill itself; by default they are random numbers.
       name: of the family; by default the function's.
 
     Raises:
@@ -123,7 +135,7 @@ def family(
         chosen = name or make.__name__
         if chosen in FAMILIES and FAMILIES[chosen].make.__module__ != make.__module__:
             raise ValueError(f"family: the name {chosen!r} is taken by {FAMILIES[chosen].make.__module__}")
-        FAMILIES[chosen] = Family(chosen, group, make, applies, each, without_arrays)
+        FAMILIES[chosen] = Family(chosen, group, make, applies, each, without_arrays, others)
         return make
 
     return register

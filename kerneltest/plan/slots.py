@@ -179,11 +179,21 @@ def exact_limit(pairing: Pairing, signature: Signature) -> int:
 
 
 def is_exact(pairing: Pairing, signature: Signature, arguments: Mapping[str, Array]) -> bool:
-    """Returns whether the floats that no structural family chose alone are integers within `exact_limit` too."""
-    checked = [path for path, leaf in signature.leaves(pairing).items() if leaf.kind.jointly_constrained]
-    floats = [np.asarray(arguments[path], np.float64) for path in checked if is_float(arguments[path].dtype)]
-    limit = exact_limit(pairing, signature) if floats else 0
-    return all(bool(np.all((each == np.rint(each)) & (np.abs(each) <= limit))) for each in floats)
+    """Returns whether the floats that no structural family chose alone are few-digit numbers, too.
+
+    Those that depend on each other are integers within `exact_limit`. A domain moves data by its end, which may be 0.1:
+    they are multiples of 1/4, as from 0.25 on.
+    """
+    leaves, dtypes = signature.leaves(pairing), dict(signature.dtypes)
+    floats = {path: np.asarray(x, np.float64) for path, x in arguments.items() if path in leaves and is_float(x.dtype)}
+    joint = [each for path, each in floats.items() if leaves[path].kind.jointly_constrained]
+    bounded = (
+        path for path in floats if leaves[path].kind.is_data and not leaves[path].interval(dtypes[path]).unbounded
+    )
+    moved = [4 * floats[path] for path in bounded]
+    limit = exact_limit(pairing, signature) if joint else 0
+    short = all(bool(np.all(each == np.rint(each))) for each in (*joint, *moved))
+    return short and all(bool(np.all(np.abs(each) <= limit)) for each in joint)
 
 
 def _largest_sum(pairing: Pairing, signature: Signature) -> int | None:

@@ -126,11 +126,18 @@ def _sign(slot: Slot, sizes: Array, rng: Rng) -> Array:
     )
 
 
-@family(group=GroupName.NUMERIC, applies=lambda slot: _reach(slot) >= _INT8)
+def _units(slot: Slot, rng: Rng) -> Array:
+    """Returns 1 and -1, as far as the domain admits them, so that products and quotients keep the digits."""
+    low, high = slot.domain.finite_range(slot.dtype)
+    return slot.cast(_sign(slot, np.ones(slot.shape), rng)) if low <= 1 <= high else slot.sample(rng)
+
+
+@family(group=GroupName.NUMERIC, applies=lambda slot: _reach(slot) >= _INT8, others=_units)
 def half_integers(slot: Slot, rng: Rng) -> Array:
     """Halves between integers and the numbers next to them; the largest in each row is 127, or 1 if it is the only one.
 
-    A kernel that quantises rows to int8 or rounds to integers has to decide every one of them.
+    A kernel that quantises rows to int8 or rounds to integers has to decide every one of them. Other arguments, such as
+    scales, are 1 or -1.
     """
     halves = (rng.integers(0, int(_INT8), slot.shape) + 0.5).astype(slot.dtype)
     next_to = np.nextafter(halves, rng.choice((0, _INT8), slot.shape).astype(slot.dtype))

@@ -26,7 +26,9 @@ class ExpectedValues:
     visible: Float = 0.0  # the smallest relative error that their bounds do not admit everywhere
     coarse: Count = 0  # number of those that are normal numbers and whose bound exceeds a tenth of them
     narrow: str = ""  # the dtype below float64 in which the oracle returned an output, if nothing declares it; else ""
-    single: tuple[str, ...] = ()  # grid axes with one program and loops with one step, in words
+    # what of the kernel had a single state in the cases of the signature so far, such as a mask that is full, in words;
+    # None if that is unknown
+    single: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

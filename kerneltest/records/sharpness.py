@@ -104,7 +104,8 @@ class _Asked:
     approximate: int = 0  # number of those whose formula is right only as an approximation
     ulps: float = 0.0  # the largest error of such a formula, in ulps of float32
     narrow: str = ""  # the dtype below float64 in which the oracle returned an output undeclared; "" if it never did
-    single: dict[str, None] | None = None  # what runs once in every case so far, in words; None if there is no case
+    # by signature, what had a single state in all of its cases, in words; None if that is unknown
+    single: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     # number of elements in which the oracle itself loses its digits, and number of the cases with some
     doubted: tuple[int, int] = 0, 0
 
@@ -126,7 +127,11 @@ class _Asked:
             return
         self.known = True
         self.narrow = self.narrow or expected.narrow
-        self.single = {words: None for words in expected.single if self.single is None or words in self.single}
+        known = self.single.setdefault(record.signature, expected.single)
+        if known is None or expected.single is None:
+            self.single[record.signature] = expected.single if known is None else known
+        else:
+            self.single[record.signature] = tuple(words for words in known if words in expected.single)
         if expected.finite:
             self.least, self.greatest = min(self.least, expected.least), max(self.greatest, expected.greatest)
 
@@ -151,8 +156,9 @@ class _Asked:
             found.append(f"every value that the oracle expects is {self.least:g}, which few wrong kernels miss")
         if self.longest == 1 and self.known:
             found.append("every dim has only the length 1, so no order, tail or block is tested; plan longer ones")
-        elif self.single:
-            found.append(next(iter(self.single)))
+        else:
+            first, *others = [known or () for known in self.single.values()] or [()]
+            found += [words for words in first if all(words in known for known in others)][:1]
         if self.narrow:
             found.append(
                 f"the oracle returns {self.narrow}, so the expected values are rounded: return float64, without the "

@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -41,6 +41,7 @@ from kerneltest.trace.platform_dispatch import (
 )
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.refused_lengths import length_declarations
+from kerneltest.trace.site_states import SiteStates
 from kerneltest.trace.walk import (
     dot_precision,
     float_dtype,
@@ -151,6 +152,7 @@ class Traced:
       output_names: of each output, the keys and fields under which the kernel returns it, from the outside in; "" in
         place of a position.
       not_local: the reason why there is no such jaxpr for one device, or "". `jaxpr` is then the one for all devices.
+      sites: the states of its masks, branches, loops and grids, as far as NumPy has evaluated it.
     """
 
     function: Callable[..., Any]
@@ -168,6 +170,7 @@ class Traced:
     sharded: ClosedJaxpr | None = None
     not_local: str = ""
     output_names: tuple[tuple[str, ...], ...] = ()
+    sites: SiteStates = field(default_factory=SiteStates)
 
     def adapt_precision(self, row: Precision) -> Precision:
         """Adapts a machine's precision to the precision that the kernel requests for its matrix products."""

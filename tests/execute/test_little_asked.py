@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
 from kerneltest.core.verdicts import Verdict
@@ -317,3 +318,64 @@ def test_a_grid_or_loop_that_never_goes_on_is_a_remark(looped: bool, n: Any, wor
     assert len(found) == bool(words)
     assert all(part in found[0] for part in words.split("{}") if words)
     assert all(where in text for text in found)
+
+
+def _kernel(rule: Any) -> Any:
+    """A kernel that doubles blocks of 16 elements, each by a rule from the block, the lanes' positions and n."""
+
+    def double(x: Any) -> Any:
+        n, blocks = len(x), -(-len(x) // BLOCK)
+
+        def body(x_ref: Any, out_ref: Any) -> None:
+            lanes = pl.program_id(0) * BLOCK + jnp.arange(BLOCK)
+            out_ref[...] = rule(x_ref, lanes, n)
+
+        block = pl.BlockSpec((BLOCK,), lambda i: (i,))
+        whole = jnp.pad(x, (0, blocks * BLOCK - n))
+        shape = jax.ShapeDtypeStruct(whole.shape, x.dtype)
+        return pl.pallas_call(body, grid=(blocks,), in_specs=[block], out_specs=block, out_shape=shape)(whole)[:n]
+
+    return double
+
+
+_TAIL = _kernel(lambda x, lanes, n: jnp.where(lanes < n, 2 * x[...], 0))
+_WHOLE_BLOCKS = _kernel(lambda x, lanes, n: jnp.where(lanes < -(-n // BLOCK) * BLOCK, 2 * x[...], 0))
+_MASK = _kernel(lambda x, lanes, n: 2 * plgpu.load(x.at[jnp.arange(BLOCK)], mask=lanes < n, other=0.0))
+_FIRST = _kernel(lambda x, lanes, n: jnp.where(lanes[0] < 3 * BLOCK, 2 * x[...], x[...] + x[...]))
+_FAR = _kernel(lambda x, lanes, n: jax.lax.cond(lanes[0] < 3 * BLOCK, lambda: 2 * x[...], lambda: x[...] + x[...]))
+_SIGN = _kernel(lambda x, lanes, n: jax.lax.cond((x[...] < 0).any(), lambda: 2 * x[...], lambda: x[...] + x[...]))
+_ELEMENTS = _kernel(lambda x, lanes, n: jnp.where(x[...] < 0, 2 * x[...], x[...] + x[...]))
+_LENGTH = lambda x: elementwise(lambda v: jnp.where(jnp.arange(len(v)) < len(v), 2 * v, 0), x)  # noqa: E731
+_AROUND = lambda x: elementwise(lambda v: v + v, jnp.where(jnp.arange(len(x)) < len(x), x, 0))  # noqa: E731
+_WHOLE, _TWO, _ANY = kt.dim(multiple_of=BLOCK), kt.dim(values=(16, 32)), kt.dim(block=BLOCK)
+_OTHERS = "in every case, and every length of n is a multiple of 16; plan others, as in dims=dict(n=kt.dim(block=16))"
+_DECIDE = "plan other lengths if these decide it"
+
+# A kernel, its lengths, the domain of its values, and the remark.
+SINGLE_STATES: dict[str, tuple[Any, Any, tuple[int, int], str]] = {
+    "a condition of whole blocks": (_TAIL, _WHOLE, (-9, 9), f"the condition of `where` at {{}} is true {_OTHERS}"),
+    "a mask of whole blocks": (_MASK, _TWO, (-9, 9), f"the mask of the load at {{}} is on {_OTHERS}"),
+    "a condition with a tail": (_TAIL, _ANY, (-9, 9), ""),
+    "a mask with a tail": (_MASK, _ANY, (-9, 9), ""),
+    "a condition that no length changes": (_WHOLE_BLOCKS, _ANY, (-9, 9), ""),
+    "a condition of the first blocks": (_FIRST, _TWO, (-9, 9), f"is true in every case; {_DECIDE}"),
+    "a branch of far blocks": (_FAR, _TWO, (-9, 9), f"the branch at {{}} is always taken; {_DECIDE}"),
+    "a branch of longer lengths": (_FAR, kt.dim(values=(16, 64)), (-9, 9), ""),
+    "a branch of values": (_SIGN, _ANY, (1, 9), "the branch at {} is never taken; plan other lengths or values if"),
+    "a branch of both signs": (_SIGN, _ANY, (-9, 9), ""),
+    "a condition of the length of the block": (_LENGTH, kt.dim(minimum=2), (-9, 9), ""),
+    "a condition around the kernel": (_AROUND, _TWO, (-9, 9), ""),
+    "a condition of elements": (_ELEMENTS, _ANY, (1, 9), ""),
+}
+
+
+@pytest.mark.sweep(5)
+@pytest.mark.parametrize("name", SINGLE_STATES)
+def test_a_mask_or_branch_with_one_state_is_a_remark(name: str) -> None:
+    kernel, n, domain, words = SINGLE_STATES[name]
+    pairing = pair(kernel, lambda x: 2 * x, x=kt.array("n", "float32", domain=domain), dims=dict(n=n))
+    result = kt.check(pairing, backends=["interpret"], depth="quick")
+    assert not result.findings
+    found = Informativeness(result.records).remarks()
+    assert len(found) == bool(words)
+    assert all(part in found[0] for part in words.split("{}") if words)

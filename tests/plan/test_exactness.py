@@ -4,12 +4,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import kerneltest as kt
 from kerneltest.plan.signatures import Signature
 from kerneltest.plan.slots import exact_limit
+from tests.sample import whole
 
 M, K, N = 3, 50, 7
 
@@ -62,3 +65,15 @@ def test_lengths_make_sums_the_longest() -> None:
 
     size = kt.lengths("m", up_to="k")
     assert _limit(oracle, x=kt.array("m k", "float32"), y=kt.array("k n", "float32"), size=size) == _of(K)
+
+
+@pytest.mark.parametrize(("low", "is_bitwise"), [(0.25, True), (0.1, False)])
+def test_numbers_that_a_domain_makes_long_are_judged_by_a_bound(low: float, is_bitwise: bool) -> None:
+    def summed(x: Any, s: Any) -> Any:
+        return whole(lambda x, s: jnp.sum(x[...] * s[...])[None], jax.ShapeDtypeStruct((1,), x.dtype), x, s)
+
+    arguments = {"x": kt.array("n", "float32", domain=(-99, 99)), "s": kt.array("1", "float32", domain=(low, 4))}
+    pairing = kt.oracle_for(summed, arguments=arguments)(lambda x, s: np.sum(x * s)[None])
+    result = kt.check(pairing, backends=["interpret"], depth="quick")
+    assert not result.findings
+    assert is_bitwise == all(r.tolerance == "bit for bit" for r in result.records if r.group == "structural")

@@ -39,6 +39,11 @@ def doubled_in_pairs(x: jax.Array, wrong: bool) -> jax.Array:
     return elementwise(lambda v: jnp.where(jnp.arange(n) < end, 2 * v, v), x)
 
 
+def quantised(x: jax.Array, y: jax.Array, wrong: bool) -> jax.Array:
+    """Divides and rounds to integers, halves to even ones; the wrong kernel rounds these up."""
+    return elementwise(lambda x, y: jnp.floor(x / y + 0.5) if wrong else jnp.round(x / y), x, y)
+
+
 def decayed(x: jax.Array, wrong: bool) -> jax.Array:
     """Sums decaying along each row; the wrong gradient takes the rest of the length as the length of the last block."""
     n = x.shape[1]
@@ -187,6 +192,11 @@ ROWS: Mapping[str, tuple[dict[str, Any], Callable[..., Any], Kernel]] = {
         lambda x: (x >= TOP).astype(np.int64),
         is_high,
     ),
+    "a quotient halfway between integers": (
+        dict(x=kt.array("n", "float32", domain=(-99, 200)), y=kt.scalar("float32", domain=(0.25, 4))),
+        lambda x, y: np.rint(x / y),
+        quantised,
+    ),
     "an end of a clip": (
         dict(x=kt.array("n", "float32", domain=(-1, 1))),
         lambda x: np.clip(x, -TOP, TOP),
@@ -225,7 +235,7 @@ ROWS: Mapping[str, tuple[dict[str, Any], Callable[..., Any], Kernel]] = {
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("what", ROWS)
-def test_two_signatures_or_families_find_it_with_any_seed(what: str) -> None:
+def test_two_signatures_or_families_find_it_with_any_seed(what: str, recwarn: pytest.WarningsRecorder) -> None:
     declared, oracle, kernel = ROWS[what]
 
     def made(wrong: bool) -> kt.Pairing:
@@ -236,6 +246,7 @@ def test_two_signatures_or_families_find_it_with_any_seed(what: str) -> None:
     for seed in (0, 1):
         found = kt.check(made(True), depth="quick", seed=seed).findings
         assert max(len({finding.family for finding in found}), len({finding.signature for finding in found})) >= 2
+    assert not [warning for warning in recwarn if warning.category is RuntimeWarning]
 
 
 @pytest.mark.sweep(1)

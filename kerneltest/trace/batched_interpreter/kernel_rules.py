@@ -28,6 +28,7 @@ from kerneltest.trace.machine import (
 )
 from kerneltest.trace.primitives import PRIMITIVES, Kind, kind_of, primitive_of
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
+from kerneltest.trace.site_states import SiteStates
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import primitive_name
 
@@ -135,9 +136,23 @@ def _call_back_by_row(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 class KernelRules(RuleSet):
-    """Numbers, as Pallas' interpreter computes them on a CPU. JAX evaluates operations that NumPy lacks."""
+    """Numbers, as Pallas' interpreter computes them on a CPU. JAX evaluates operations that NumPy lacks.
+
+    Evaluations note the states of `sites`, if there are some.
+    """
+
+    def __init__(self, *, promotes: bool = False, sites: SiteStates | None = None) -> None:
+        super().__init__(promotes=promotes)
+        self._sites = sites
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        if self._sites is None:
+            return self._rule(machine, equation)
+        with self._sites.inside(equation):
+            evaluate = self._rule(machine, equation)
+        return self._sites.watch(equation, evaluate)
+
+    def _rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         if primitive_name(equation) == "pure_callback":
             return _call_back_by_row(machine, equation)
         if any(is_key(v.aval) for v in (*equation.invars, *equation.outvars)) and not any(
@@ -200,7 +215,7 @@ class BatchedKernel:
     """A kernel evaluated in NumPy for many inputs at once; UnknownError for an unsupported operation or value."""
 
     def __init__(self, traced: Traced, rules: RuleSet | None = None) -> None:
-        self.rules = rules or KernelRules()
+        self.rules = rules or KernelRules(sites=traced.sites)
         self._compiled = Machine(self.rules).compile(rewrite_jaxpr(traced.jaxpr, interpret_calls(True)))
         self._outputs = traced.outputs
 

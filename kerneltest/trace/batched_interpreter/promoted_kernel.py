@@ -306,7 +306,8 @@ class PromotedKernel:
 
     def __init__(self, traced: Traced, *, rounds: bool = True) -> None:
         self._traced = traced
-        self._kernel = BatchedKernel(traced, (KernelRules if rounds else _UnroundedRules)(promotes=True))
+        rules = KernelRules(promotes=True, sites=traced.sites) if rounds else _UnroundedRules(promotes=True)
+        self._kernel = BatchedKernel(traced, rules)
         self._sampled: dict[SampleArithmetic, tuple[SamplingRules, BatchedKernel]] = {}
         self._within: BatchedKernel | None = None  # made on first use
 

@@ -17,6 +17,7 @@ from kerneltest.execute import watchdog
 from kerneltest.extensions.mutation.coverage import PairingCoverage, format_coverage, measure_coverage
 from kerneltest.extensions.mutation.results import StoredCoverage, read_results
 from tests.extensions.mutation import weak_suite
+from tests.sample import elementwise
 
 
 def _words(coverage: PairingCoverage) -> list[str]:
@@ -45,6 +46,15 @@ def test_a_pairing_that_is_asked_much_leaves_none_out() -> None:
     said = list(format_coverage("strong", strong))
     assert any(line.startswith("  x: NaN is among its values in ") for line in said)
     assert not any("infinity" in line for line in said)
+
+
+def test_functions_of_jax_have_no_states() -> None:
+    pairing = kt.oracle_for(
+        lambda x: elementwise(lambda v: v // 7, x),  # in which JAX selects
+        x=kt.array("n", "int32", domain=(0, 99)),
+        dims=dict(n=kt.dim(values=(4,))),
+    )(lambda x: x // 7)
+    assert measure_coverage(pairing, "quotients", "quick").sites == {}
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,297 @@
+"""Sites: places of a kernel's code with several states, such as a mask, and the states that evaluations have shown.
+
+Of a site that has one state in every planned case, nothing tests the others.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kerneltest.trace.jax_compat.jaxprs import Equation, open_jaxpr
+from kerneltest.trace.jax_compat.source_lines import is_of_jax, place_of
+from kerneltest.trace.machine import EquationFunction, rows_of
+from kerneltest.trace.primitives import Kind, access_parts, called_jaxpr, kind_of
+from kerneltest.trace.rewrite import is_plain_call
+from kerneltest.trace.walk import primitive_name
+
+_Values = Sequence[Any]
+
+
+class DimLengths(NamedTuple):
+    """The lengths of a dim."""
+
+    own: int  # in the signature for which a kernel is traced
+    planned: Sequence[int]  # in all signatures of the plan
+
+
+_Lengths = Mapping[str, DimLengths]  # by dim
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CodeSite:
+    """A place of the kernel's code that has several states."""
+
+    file: str
+    line: int
+    column: int
+    what: str  # the site in words, such as `the mask of the load`
+    states: tuple[str, ...]  # all of them, such as `on` and `off`
+
+    @property
+    def place(self) -> str:
+        """FILE:LINE."""
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of site."""
+
+    what: str
+    states: tuple[str, ...]
+    # Returns in words that only one state was seen at a place, and what to declare for others; "" if no declaration is
+    # known to change it.
+    remark: "Callable[[_Watched, str, str, _Lengths], str]"
+    rank: int  # the order of remarks: lower ones may be the cause of higher ones
+
+
+@dataclass(slots=True)
+class _Watched:
+    """An equation that is a site, and what its evaluations have shown."""
+
+    equation: Equation
+    kind: _Kind
+    see: Callable[[_Values, _Values], Iterable[int]]  # the numbers of the states that operands and results show
+    decision: int | None = None  # the operand that decides the state, if one does
+    varies: bool = True  # whether evaluations may differ
+    in_kernel: bool = False
+    seen: set[int] = field(default_factory=set)
+    by_lengths: bool = False  # whether cases with different values had one decision
+    by_values: bool = False  # whether cases had decisions of their own
+
+    def note(self, operands: _Values, results: _Values) -> None:
+        """Adds the states that an evaluation shows."""
+        self.seen.update(self.see(operands, results))
+        if self.decision is None:
+            return
+        if len(operands[self.decision]) > 1:
+            self.by_values = True
+        elif not self.by_lengths:
+            self.by_lengths = rows_of(operands) > 1
+
+
+class SiteStates:
+    """The states that evaluations of a traced kernel have shown of its sites."""
+
+    def __init__(self) -> None:
+        self._watched: list[_Watched] = []
+        self._sites: dict[int, CodeSite | None] = {}  # by the number of an equation that is watched
+        self._known: tuple[int, tuple[str, ...] | None] = -1, None  # the remarks when so much was seen
+        self._in_kernel = False
+
+    @contextmanager
+    def inside(self, equation: Equation) -> Iterator[None]:
+        """Notes that the equations inside of one are prepared."""
+        before = self._in_kernel
+        self._in_kernel |= kind_of(equation) is Kind.KERNEL
+        try:
+            yield
+        finally:
+            self._in_kernel = before
+
+    def watch(self, equation: Equation, evaluate: EquationFunction) -> EquationFunction:
+        """Returns the function that evaluates an equation, and notes the states of its sites until all were seen."""
+        watches = _WATCHES.get(primitive_name(equation))
+        if watches is None or not (sites := tuple(watches(equation))):
+            return evaluate
+        for site in sites:
+            site.in_kernel = self._in_kernel or kind_of(equation) is Kind.KERNEL
+        self._watched += sites
+
+        def watching(operands: _Values) -> _Values:
+            results = evaluate(operands)
+            for site in sites:
+                if not site.seen or (site.varies and len(site.seen) < len(site.kind.states)):
+                    site.note(operands, results)
+            return results
+
+        return watching
+
+    @property
+    def seen(self) -> dict[CodeSite, set[str]]:
+        """The states so far of each site that was evaluated. Equations of JAX's own functions have no place."""
+        found: dict[CodeSite, set[str]] = {}
+        for site, each in self._evaluated():
+            found.setdefault(site, set()).update(site.states[number] for number in each.seen)
+        return found
+
+    def remarks(self, lengths: _Lengths) -> tuple[str, ...] | None:
+        """Returns in words the sites of Pallas calls with a single state so far, as far as declarations may change it.
+
+        Those that may be the cause of others come first. None if nothing was evaluated. The words do not depend on the
+        signature, so that those of one are compared with those of others.
+        """
+        amount = sum(len(each.seen) + each.by_lengths + each.by_values for each in self._watched)
+        if amount != self._known[0]:
+            seen = self.seen
+            found = [
+                (each.kind.rank, words)
+                for site, each in self._evaluated()
+                if each.in_kernel and len(seen[site]) == 1
+                for state in seen[site]
+                if (words := each.kind.remark(each, site.place, state, lengths))
+            ]
+            self._known = amount, tuple(dict.fromkeys(words for _, words in sorted(found))) if seen else None
+        return self._known[1]
+
+    def _evaluated(self) -> Iterator[tuple[CodeSite, _Watched]]:
+        for number, each in enumerate(self._watched):
+            if each.seen and number not in self._sites:
+                place = place_of(each.equation.source_info)
+                self._sites[number] = None if place is None else CodeSite(*place, each.kind.what, each.kind.states)
+            if each.seen and (site := self._sites[number]) is not None:
+                yield site, each
+
+
+# Masks, and the conditions of `where`.
+
+
+def _remark_on_mask(site: _Watched, place: str, seen: str, lengths: _Lengths) -> str:
+    # A mask that depends on lengths alone is full where these are whole blocks. The block may grow with them.
+    assert site.decision is not None
+    if site.by_values or not site.by_lengths:
+        return ""
+    begin = f"{site.kind.what} at {place} is {seen} in every case"
+    blocks = {length for length in site.equation.invars[site.decision].aval.shape if length > 1}
+    if not blocks:
+        return f"{begin}; plan other lengths if these decide it"
+    for name, (own, planned) in lengths.items():
+        factor = math.gcd(*planned)
+        if factor > 1 and not all(own % block for block in blocks):
+            others = f"plan others, as in dims=dict({name}=kt.dim(block={factor}))"
+            return f"{begin}, and every length of {name} is a multiple of {factor}; {others}"
+    return ""
+
+
+_MASKS = {verb: _Kind(f"the mask of the {verb}", ("on", "off"), _remark_on_mask, rank=2) for verb in ("load", "store")}
+_CHOICE = _Kind("the condition of `where`", ("true", "false"), _remark_on_mask, rank=2)
+
+
+def _mask(verb: str, equation: Equation) -> Iterator[_Watched]:
+    parts = access_parts(equation, range(len(equation.invars)))
+    if parts is not None and parts.mask is not None:
+        yield _Watched(equation, _MASKS[verb], partial(_booleans, parts.mask), parts.mask)
+
+
+def _choice(equation: Equation) -> Iterator[_Watched]:
+    if len(equation.invars) == 3:
+        yield _Watched(equation, _CHOICE, partial(_booleans, 0), 0)
+
+
+def _where(equation: Equation) -> Iterator[_Watched]:
+    inner = called_jaxpr(equation)
+    if inner is not None and is_of_jax(inner) and equation.params.get("name") == "_where":
+        yield from _choice(equation)
+
+
+def _booleans(number: int, operands: _Values, results: _Values) -> Iterable[int]:
+    if operands[number].all():
+        return (0,)
+    return (0, 1) if operands[number].any() else (1,)
+
+
+# Branches.
+
+
+def _remark_on_branch(site: _Watched, place: str, seen: str, lengths: _Lengths) -> str:
+    other = "lengths" if site.by_lengths and not site.by_values else "lengths or values"
+    how = {"taken": "is always taken", "not taken": "is never taken"}.get(seen, f"is {seen} in every case")
+    return f"the branch at {place} {how}; plan other {other} if these decide it"
+
+
+def _branches(equation: Equation) -> Iterator[_Watched]:
+    count = len(equation.params["branches"])
+    states = ("not taken", "taken") if count == 2 else tuple(f"branch {number}" for number in range(count))
+    kind = _Kind("the branch", states, _remark_on_branch, rank=3)
+    yield _Watched(
+        equation, kind, lambda operands, _: np.unique(np.clip(np.asarray(operands[0], np.int64), 0, count - 1)), 0
+    )
+
+
+# Loops.
+
+STEPS = "the number of steps of the loop"
+_MORE = "more than one"
+
+
+def _remark_on_loop(site: _Watched, place: str, seen: str, lengths: _Lengths) -> str:
+    if seen == _MORE:
+        return ""
+    steps = "one step" if seen == "one" else "no step"
+    return f"the loop at {place} has {steps} in every case; plan longer lengths if these determine its steps"
+
+
+_LOOP = _Kind(STEPS, ("zero", "one", _MORE), _remark_on_loop, rank=1)
+
+
+def _scan(equation: Equation) -> Iterator[_Watched]:
+    yield _Watched(equation, _LOOP, lambda *_: [min(equation.params["length"], 2)], varies=False)
+
+
+def _while(equation: Equation) -> Iterator[_Watched]:
+    start = equation.params["cond_nconsts"] + equation.params["body_nconsts"]
+    for number, variable in enumerate(equation.outvars):
+        if getattr(variable.aval, "shape", None) == () and np.issubdtype(variable.aval.dtype, np.integer):
+            yield _Watched(
+                equation, _LOOP, partial(_steps, number, start + number)
+            )  # JAX's own count their steps there
+            return
+
+
+def _steps(result: int, operand: int, operands: _Values, results: _Values) -> Iterable[int]:
+    steps = np.abs(np.asarray(results[result], np.int64) - np.asarray(operands[operand], np.int64))
+    return np.unique(np.minimum(steps, 2))
+
+
+# Grids.
+
+
+def _remark_on_axis(axis: int, site: _Watched, place: str, seen: str, lengths: _Lengths) -> str:
+    # Lengths past the block that index maps choose along the axis would have more programs. A block shorter than some
+    # length that every dim reaches spans an axis that is no dim.
+    longest = min((max(each.planned) for each in lengths.values()), default=0)
+    mappings = site.equation.params["grid_mapping"].block_mappings if is_plain_call(site.equation) else ()
+    for mapping in mappings if seen == "one" else ():
+        index_map = open_jaxpr(mapping.index_map_jaxpr)
+        for index, block in zip(index_map.outvars, mapping.block_shape, strict=False):
+            size = getattr(block, "block_size", 0)
+            if index is index_map.invars[axis] and size > 1 and size >= longest:
+                longer = f"lengths past its block would have more, as in dims=dict(n=kt.dim(block={size}))"
+                return f"axis {axis} of the grid at {place} has one program in every case; {longer}"
+    return ""
+
+
+def _grid(equation: Equation) -> Iterator[_Watched]:
+    for axis, length in enumerate(equation.params["grid_mapping"].grid):
+        if isinstance(length, int) and length:
+            what = f"the number of programs along axis {axis} of the grid"
+            kind = _Kind(what, ("one", _MORE), partial(_remark_on_axis, axis), rank=0)
+            yield _Watched(equation, kind, partial(lambda state, *_: [state], min(length, 2) - 1), varies=False)
+
+
+_WATCHES: Mapping[str, Callable[[Equation], Iterator[_Watched]]] = {
+    "masked_load": partial(_mask, "load"),
+    "masked_swap": partial(_mask, "store"),
+    "select_n": _choice,
+    "jit": _where,
+    "pjit": _where,
+    "cond": _branches,
+    "scan": _scan,
+    "while": _while,
+    "pallas_call": _grid,
+}
