@@ -77,17 +77,20 @@ def _suspect(evidence: Evidence, *sizes: float | None, backend: str = "interpret
 
 
 @pytest.mark.parametrize(
-    ("sizes", "title"),
+    ("sizes", "actual", "title"),
     [
-        ((1e-6, 4.5e-6), "a formula that is slightly off (by up to 4.5e-06 of the largest value)"),
-        ((*[1e-3] * 19, 0.7), "a formula that is slightly off (mostly by less than 0.001 of the largest value)"),
-        ((1e-3, 0.5), "wrong values"),
-        ((1e-3, None), "wrong values"),
+        ((1e-6, 4.5e-6), 1.001, "a formula that is slightly off (by up to 4.5e-06 of the largest value)"),
+        ((*[1e-3] * 19, 0.7), 1.001, "a formula that is slightly off (mostly by less than 0.001 of the largest value)"),
+        ((1e-3, 0.5), 1.001, "wrong values"),
+        ((1e-3, None), 3.0, "wrong values"),
+        ((1e-6, 4.5e-6), -1.0, "wrong values"),  # of the largest value, and all of a small one
     ],
 )
-def test_a_formula_that_is_slightly_off_says_by_how_much(sizes: tuple[float | None, ...], title: str) -> None:
-    far = Evidence(index=(0,), actual=3.0, expected=1.0, wrong_blocks=(1, 1))
-    assert _suspect(far, *sizes).title == title
+def test_a_formula_that_is_slightly_off_says_by_how_much(
+    sizes: tuple[float | None, ...], actual: float, title: str
+) -> None:
+    evidence = Evidence(index=(0,), actual=actual, expected=1.0, wrong_blocks=(1, 1))
+    assert _suspect(evidence, *sizes).title == title
 
 
 def test_an_integer_is_never_slightly_off() -> None:

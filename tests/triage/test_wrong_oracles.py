@@ -41,7 +41,7 @@ ORACLES = {
     ),
     "off by a row": (
         lambda x: jnp.roll(jnp.cumsum(x, 0), 1, 0), lambda x: np.cumsum(x, 0),
-        "each is the expected value 1 place of m further back",
+        "each is the expected value 1 place of m further back, around its end",
     ),
     "the other way round": (lambda x: x, lambda x: x[:, ::-1], "it is the expected output reversed along n"),
     "a missing total": (lambda x: x / x.sum(1, keepdims=True), lambda x: x, ""),
