@@ -69,8 +69,8 @@ def fit_relation(mismatch: MismatchContext, relation: ValueRelation) -> Fit | No
     if not at.any():
         return Fit(0.0, shown=False)
     with np.errstate(all="ignore"):
-        allowed = _CLEARLY * _roundings(mismatch, comparison.wanted, values)
-        is_apart = ~(np.abs(comparison.wanted - values)[at] <= allowed[at])
+        clearly = _CLEARLY * _allowed(mismatch, comparison.wanted, values)
+        is_apart = ~(np.abs(comparison.wanted - values)[at] <= clearly[at])
     if predicted.apart and not is_apart.mean() > 1 / 2:
         return None
     share = float(at.sum() / wrong.sum())
@@ -93,19 +93,18 @@ def first_relation(mismatch: MismatchContext, relations: Iterator[ValueRelation]
 
 # Where a number equals another one, as far as the bound and the rounding of the output's dtype let one see it.
 def _near(mismatch: MismatchContext, got: Array, values: Array) -> Array:
-    comparison = mismatch.comparison
     with np.errstate(all="ignore"):
-        bound = np.where(np.isfinite(comparison.bound), comparison.bound, 0.0)
-        near = np.abs(got - values) <= np.maximum(bound, _roundings(mismatch, got, values))
+        near = np.abs(got - values) <= _allowed(mismatch, got, values)
         same = (got == values) | (np.isnan(got) & np.isnan(values))
-        return np.asarray(near | same | (cast(values, comparison.actual.dtype).astype(np.float64) == got))
+        return np.asarray(near | same | (cast(values, mismatch.comparison.actual.dtype).astype(np.float64) == got))
 
 
-# How far apart rounding may bring two numbers.
-def _roundings(mismatch: MismatchContext, one: Array, other: Array) -> Array:
-    dtype = mismatch.comparison.actual.dtype
+# How far apart rounding may bring two numbers. Each may be the one of another element, with its bound.
+def _allowed(mismatch: MismatchContext, one: Array, other: Array) -> Array:
+    dtype, bound = mismatch.comparison.actual.dtype, mismatch.comparison.bound
     unit = float_format(dtype).unit_roundoff if is_float(dtype) else 0.0
-    return _ROUNDINGS * unit * (np.abs(one) + np.abs(other))
+    widest = np.max(bound, where=np.isfinite(bound), initial=0.0)
+    return np.asarray(np.maximum(_ROUNDINGS * unit * (np.abs(one) + np.abs(other)), widest))
 
 
 # Elements that come from other places along an axis.
@@ -402,18 +401,16 @@ def relations_of_order(mismatch: MismatchContext) -> Iterator[ValueRelation]:
 
 def relations_of_arguments(mismatch: MismatchContext) -> Iterator[ValueRelation]:
     """Yields relations to the output for other values of an argument, and to these values themselves."""
-    comparison = mismatch.comparison
+    of_integers = not is_float(mismatch.comparison.actual.dtype)
+    data = [path for path, leaf in mismatch.declared.items() if leaf.kind.is_data]
+    for path in data if of_integers else ():
+        for axis in map(str, mismatch.declared[path].shape):
+            yield ValueRelation(RelationKind.TIE, path, axis)
+    for name, options in mismatch.pairing.options().items():
+        for option in options:
+            if name not in mismatch.pairing.optionals and option != dict(mismatch.signature.statics).get(name):
+                yield ValueRelation(RelationKind.OPTION, name, name=option)
     for path, leaf in mismatch.declared.items():
-        values = mismatch.leaves[path]
-        if leaf.kind.is_data and values.shape == comparison.wrong.shape:
-            yield from _changes(mismatch, path)
-        if not is_float(comparison.actual.dtype) and leaf.kind.is_data:
-            for axis in map(str, leaf.shape):
-                yield ValueRelation(RelationKind.TIE, path, axis)
-    for path, leaf in mismatch.declared.items():
-        for axis, length in zip(leaf.shape, mismatch.leaves[path].shape, strict=True):
-            yield from _moves(mismatch, path, str(axis), length)
-        yield from _transpositions(path, mismatch.leaves[path].shape)
         if leaf.kind.is_mask:
             yield ValueRelation(RelationKind.REPLACED, path, name="true everywhere")
         elif leaf.role == "length":
@@ -421,10 +418,12 @@ def relations_of_arguments(mismatch: MismatchContext) -> Iterator[ValueRelation]
         plain = ("False", "True") if mismatch.arguments[path].dtype == bool else ("0", "1", "negated")
         for name in plain if leaf.kind.is_data else ():
             yield ValueRelation(RelationKind.REPLACED, path, name=name)
-    for name, options in mismatch.pairing.options().items():
-        for option in options:
-            if name not in mismatch.pairing.optionals and option != dict(mismatch.signature.statics).get(name):
-                yield ValueRelation(RelationKind.OPTION, name, name=option)
+        for axis, length in zip(map(str, leaf.shape), mismatch.leaves[path].shape, strict=True):
+            yield from _moves(mismatch, path, axis, length)
+        yield from _transpositions(path, mismatch.leaves[path].shape)
+    for path in data:
+        if mismatch.leaves[path].shape == mismatch.comparison.wrong.shape:
+            yield from _changes(mismatch, path)
 
 
 def _changes(mismatch: MismatchContext, path: str) -> Iterator[ValueRelation]:

@@ -4,6 +4,7 @@ A pattern is a region of indices along one axis. It is stated if every finding i
 those that could show otherwise are wrong at each of its indices.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from kerneltest.records.schema import Record
 
 _FILLED = 0.75  # share of the findings that can tell whose wrong elements fill the region; in others some are equal
 _MOST_AXES = 2  # that a title is about
+_MOST_NUMBERS = 4  # of the regions of one kind that are tried, those of most findings
 _OF_ALL_ELEMENTS = (GroupName.STRUCTURAL, GroupName.NUMERIC)  # groups of families whose values are alike everywhere
 
 
@@ -110,9 +112,9 @@ def common_pattern(findings: Sequence[Record], smallest: Record | None = None) -
     shown = [*values, *([smallest] if smallest is not None and smallest.shown.actual is not None else [])]
     if not values:
         return ""
-    many = [record for record in shown if getattr(record.detail, "total", 2) > 1 or record is not smallest]
-    kinds = {pattern.kind if (pattern := record.shown.pattern) is not None else None for record in many}
-    if kinds == {PatternKind.EVERYWHERE}:
+    several = [record for record in shown if getattr(record.detail, "total", 2) > 1]
+    patterns = [record.shown.pattern for record in several]
+    if patterns and all(each is not None and each.kind is PatternKind.EVERYWHERE for each in patterns):
         return EVERY_ELEMENT
     return " and ".join(_by_axis(values, shown))
 
@@ -138,11 +140,11 @@ def _along(name: str, axes: Sequence[AxisFootprint], telling: Sequence[int]) -> 
     if any(bits is None for _, _, bits in cases) or (len(set(known)) < 2 and len(cases) > 1):
         return ""
     best, words = _FILLED * len(known), ""
-    length, block, indices = known[0]
     for region in _REGIONS:
         if region.blocked and any(block < 2 for _, block, _ in cases):
             continue
-        for number in region.numbers(indices, length, block):
+        fitting = Counter(k for n, b, bits in known for k in region.numbers(bits, n, b))
+        for number, _ in fitting.most_common(_MOST_NUMBERS):
             if all((bits or 0) & ~region.bits(n, b, number) == 0 for n, b, bits in cases):
                 filled = sum(bits == region.bits(n, b, number) for n, b, bits in known)
                 if filled > best or (filled == best and not words):

@@ -177,8 +177,9 @@ class Suspect:
     @property
     def title(self) -> str:
         """The suspect in one line."""
-        says_no_more = self.pattern == EVERY_ELEMENT and (self.everywhere or is_memory(self.example))
-        pattern = "" if says_no_more else self.pattern
+        pattern = self.pattern
+        if pattern == EVERY_ELEMENT and (self.everywhere or is_memory(self.example)):
+            pattern = ""  # it says no more
         what = f"{self.headline}, {pattern}," if pattern else self.headline
         return f"{what} where {self.condition}" if self.condition else what.rstrip(",")
 
