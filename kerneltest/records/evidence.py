@@ -334,7 +334,6 @@ class Evidence:
     block: str = ""  # the block that the worst element lies in, as `m=1 n=0`
     wrong_blocks: tuple[Count, Count] = (0, 0)  # number of blocks with a wrong element, and number of all blocks
     pattern: Pattern | None = None  # where the wrong elements lie; None where no rule fits
-    footprint: tuple[AxisFootprint, ...] = ()  # the indices along each axis of the output at which elements are wrong
     # actual, expected, bound: at that element
     actual: Element | None = None
     expected: Element | None = None
@@ -351,6 +350,7 @@ class Evidence:
     # `EXTREMES` by which a NaN became a number
     otherwise: tuple[str, ...] = ()
     errors: ErrorMap | None = None  # error / bound over the whole output, where there is a window
+    footprint: tuple[AxisFootprint, ...] = ()  # the indices along each axis of the output at which elements are wrong
 
     def without_pictures(self) -> "Evidence":
         """Returns the evidence without its windows and its map."""
