@@ -36,6 +36,22 @@ class MismatchContext:
     expecting: Callable[[], AbstractContextManager[None]] = nullcontext  # entered for each evaluation of the oracle
 
     @cached_property
+    def got(self) -> Array:
+        """The output in float64."""
+        return self.comparison.got
+
+    @cached_property
+    def wanted(self) -> Array:
+        """The expected output in float64."""
+        return self.comparison.wanted
+
+    @cached_property
+    def widest(self) -> float:
+        """The largest bound of an element that has one."""
+        bound = self.comparison.bound
+        return float(np.max(bound, where=np.isfinite(bound), initial=0.0))
+
+    @cached_property
     def leaves(self) -> Mapping[str, Array]:
         """The arguments in float64, complex128 or int64, as the oracle takes them."""
         return {path: widen(value) for path, value in self.arguments.items()}

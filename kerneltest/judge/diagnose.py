@@ -5,14 +5,16 @@ A rule fits only if it accounts for every wrong element. Its text is for people;
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dtype
 from kerneltest.core.failures import Failure
+from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.context import MismatchContext, OutOfTimeError
 from kerneltest.judge.relations import first_relation, relations_of_order, relations_of_output, relations_of_sums
+from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import ValueRelation
 from kerneltest.trace.tracing import trace
 
@@ -123,11 +125,17 @@ def _related(mismatch: MismatchContext, relations: Callable[[MismatchContext], I
 
 
 def _keeps_state(mismatch: MismatchContext) -> str:
+    changes = _changes_when_traced(mismatch.pairing, mismatch.signature)
+    return "the kernel keeps state: it is another one each time that it is traced" if changes else ""
+
+
+@lru_cache(maxsize=256)
+def _changes_when_traced(pairing: Pairing, signature: Signature) -> bool:
     try:
-        first, second = (_ADDRESS.sub("", str(trace(mismatch.pairing, mismatch.signature).jaxpr)) for _ in range(2))
+        first, second = (_ADDRESS.sub("", str(trace(pairing, signature).jaxpr)) for _ in range(2))
     except Failure:
-        return ""
-    return "" if first == second else "the kernel keeps state: it is another one each time that it is traced"
+        return False
+    return first != second
 
 
 _ADDRESS = re.compile("0x[0-9a-f]+")
