@@ -24,7 +24,8 @@ _ENOUGH_VALUES = 3  # different values, so that no relation holds by chance
 _ENOUGH_WRONG = 6  # wrong elements, likewise
 _MOSTLY = 0.75  # share of the wrong elements that it must explain: the source of others may lie outside of the output
 _FEW = 32  # elements to look at before all of them
-_ROUNDINGS = 8.0  # of the output's dtype, by which a related value may differ
+_SINGLE = 2.0**-24  # the unit roundoff of float32, in which most kernels compute
+_ROUNDINGS, _OF_OUTPUT = 8.0, 2.0  # of float32 and of the output's dtype, by which a related value may differ
 _CLEARLY = 4.0  # times as many: values so far apart are not equal
 _MOST_EXCHANGES = 6  # of arguments
 _MOST_MOVED = 2  # places, or blocks, by which elements are moved
@@ -104,8 +105,8 @@ def _near(mismatch: MismatchContext, got: Array, values: Array) -> Array:
 # How far apart rounding may bring two numbers. Each may be the one of another element, with its bound.
 def _allowed(mismatch: MismatchContext, one: Array, other: Array) -> Array:
     dtype = mismatch.comparison.actual.dtype
-    unit = float_format(dtype).unit_roundoff if is_float(dtype) else 0.0
-    return np.asarray(np.maximum(_ROUNDINGS * unit * (np.abs(one) + np.abs(other)), mismatch.widest))
+    part = _ROUNDINGS * _SINGLE + _OF_OUTPUT * float_format(dtype).unit_roundoff if is_float(dtype) else 0.0
+    return np.asarray(np.maximum(part * (np.abs(one) + np.abs(other)), mismatch.widest))
 
 
 # Elements that come from other places along an axis.
@@ -261,9 +262,12 @@ _FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
 def _predict_factors(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:
     wanted = mismatch.wanted
     place = next((i for i, axis in enumerate(mismatch.axes) if axis.name == relation.axis), None)
-    if place is None or wanted.shape[place] < _ENOUGH_VALUES:
+    if place is None:
         return None
-    ratio = np.median(mismatch.got / wanted, axis=place, keepdims=True)
+    if wanted.shape[place] < _ENOUGH_VALUES:  # any values follow
+        return _Prediction(wanted, known=False)
+    ratios = np.ma.masked_invalid(mismatch.got / wanted)
+    ratio = np.ma.median(ratios, axis=place, keepdims=True).filled(1.0)
     return _Prediction(wanted * ratio, everywhere=True)
 
 
