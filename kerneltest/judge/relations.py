@@ -37,6 +37,12 @@ class Fit:
 
     explained: float  # share of the wrong elements that have the predicted values; the others have no prediction
     shown: bool  # whether they have so many different values that chance cannot explain it
+    everywhere: bool = True  # whether right elements have the predicted values too, if it is about these
+
+    @property
+    def is_complete(self) -> bool:
+        """True if it explains the whole output."""
+        return self.explained == 1 and self.everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +70,10 @@ def fit_relation(mismatch: MismatchContext, relation: ValueRelation) -> Fit | No
         return None
     values = np.asarray(predicted.values, np.float64)
     at = np.asarray(wrong & predicted.known)
-    explained = np.flatnonzero(np.isfinite(comparison.bound) & predicted.known if predicted.everywhere else at)
+    explained = np.flatnonzero(at)
     some = explained[:: -(-len(explained) // _FEW) or 1]  # a few elements refute most relations
-    for places in (some, explained):
-        if not _near(mismatch, mismatch.got.ravel()[places], values.ravel()[places]).all():
-            return None
+    if not (_has_values(mismatch, values, some) and _has_values(mismatch, values, explained)):
+        return None
     if not at.any():
         return Fit(0.0, shown=False)
     wanted, due = mismatch.wanted[at], values[at]
@@ -80,7 +85,9 @@ def fit_relation(mismatch: MismatchContext, relation: ValueRelation) -> Fit | No
     # A constant is shown by the values that it should be, others by what they are.
     telling = comparison.rounded if relation.kind is RelationKind.CONSTANT else values
     is_shown = share >= _MOSTLY and at.sum() >= _ENOUGH_WRONG and len(np.unique(telling[at])) >= _ENOUGH_VALUES
-    return Fit(share, bool(is_shown))
+    checked = np.flatnonzero(np.isfinite(comparison.bound) & predicted.known)
+    everywhere = not predicted.everywhere or _has_values(mismatch, values, checked)
+    return Fit(share, bool(is_shown), everywhere)
 
 
 def first_relation(mismatch: MismatchContext, relations: Iterator[ValueRelation]) -> ValueRelation | None:
@@ -88,18 +95,20 @@ def first_relation(mismatch: MismatchContext, relations: Iterator[ValueRelation]
     partly = None
     for relation in relations:
         if (fit := fit_relation(mismatch, relation)) is not None and fit.shown:
-            if fit.explained == 1:
+            if fit.is_complete:
                 return relation
             partly = partly or relation
     return partly
 
 
-# Where a number equals another one, as far as the bound and the rounding of the output's dtype let one see it.
-def _near(mismatch: MismatchContext, got: Array, values: Array) -> Array:
+# Whether the output has other values at some places, as far as its bound and its rounding let one see it.
+def _has_values(mismatch: MismatchContext, values: Array, places: Array) -> bool:
+    got, values = mismatch.got.ravel()[places], values.ravel()[places]
     with np.errstate(all="ignore"):
         near = np.abs(got - values) <= _allowed(mismatch, got, values)
         same = (got == values) | (np.isnan(got) & np.isnan(values))
-        return np.asarray(near | same | (cast(values, mismatch.comparison.actual.dtype).astype(np.float64) == got))
+        rounded = cast(values, mismatch.comparison.actual.dtype).astype(np.float64)
+        return bool((near | same | (rounded == got)).all())
 
 
 # How far apart rounding may bring two numbers. Each may be the one of another element, with its bound.
@@ -153,12 +162,12 @@ def _moves(mismatch: MismatchContext, argument: str, axis: str, length: int) -> 
 
 
 def _predict_moved(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:
+    at_output = next((i for i, axis in enumerate(mismatch.axes) if axis.name == relation.axis), None)
+    values, place = mismatch.wanted, at_output
     if relation.argument:
-        leaf, values = mismatch.declared[relation.argument], mismatch.leaves[relation.argument]
-        place = next((i for i, axis in enumerate(leaf.shape) if str(axis) == relation.axis), None)
-    else:
-        values = mismatch.wanted
-        place = next((i for i, axis in enumerate(mismatch.axes) if axis.name == relation.axis), None)
+        values = mismatch.leaves[relation.argument]
+        names = list(map(str, mismatch.declared[relation.argument].shape))
+        place = names.index(relation.axis) if relation.axis in names else None
     if place is None:
         return None
     length = values.shape[place]
@@ -167,11 +176,12 @@ def _predict_moved(mismatch: MismatchContext, relation: ValueRelation) -> _Predi
         return None
     source = _MOVES[relation.kind](relation.number, length, block)
     inside = (source >= 0) & (source < length)
+    taken, known = np.take(values, np.clip(source, 0, length - 1), place), np.ones(mismatch.wanted.shape, bool)
+    if at_output is not None:
+        known &= np.expand_dims(inside, [i for i in range(known.ndim) if i != at_output])
     if relation.argument:
-        taken = np.take(values, np.clip(source, 0, length - 1), place)
-        return _as_if(mismatch, {relation.argument: taken})
-    known = np.expand_dims(inside, [i for i in range(values.ndim) if i != place])
-    return _Prediction(np.take(values, np.clip(source, 0, length - 1), place), np.broadcast_to(known, values.shape))
+        return replace(_as_if(mismatch, {relation.argument: taken}), known=known)
+    return _Prediction(taken, known)
 
 
 def _predict_transposed(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:

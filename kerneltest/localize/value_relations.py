@@ -77,7 +77,7 @@ def find_relation(
                 following = sum(each.explained > 0 for each in known)
                 if len(known) == len(fits) and following > 1:
                     confirmed.append(ConfirmedRelation(relation, following, sum(each.shown for each in known)))
-                    if min(each.explained for each in known) == 1:
+                    if all(each.is_complete for each in known):
                         return confirmed[-1]
     except OutOfTimeError:
         return None

@@ -61,6 +61,9 @@ RELATIONS: dict[str, Formula] = {
     "as if x were y": lambda x, y, *a: right(y, y, *a),
     "as if x and y were exchanged": lambda x, y, *a: right(y, x, *a),
     "as if mode were thrice": lambda x, y, k, c, mode: right(x, y, k, c, "thrice"),
+    "as if y were read at index 0 of n": lambda x, y, *a: jnp.where(
+        jnp.arange(M)[:, None] == 1, right(x, jnp.broadcast_to(y[:, :1], y.shape), *a), right(x, y, *a)
+    ),
     "": lambda *a: jnp.sin(right(*a)),
 }
 
