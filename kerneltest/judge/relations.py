@@ -79,6 +79,7 @@ def fit_relation(mismatch: MismatchContext, relation: ValueRelation) -> Fit | No
     wanted, due = mismatch.wanted[at], values[at]
     with np.errstate(all="ignore"):
         is_apart = ~(np.abs(wanted - due) <= _CLEARLY * _allowed(mismatch, wanted, due))
+        is_apart |= np.isfinite(wanted) != np.isfinite(due)
     if predicted.apart and not is_apart.mean() > 1 / 2:
         return None
     share = float(at.sum() / wrong.sum())
@@ -277,7 +278,7 @@ def _predict_factors(mismatch: MismatchContext, relation: ValueRelation) -> _Pre
     if wanted.shape[place] < _ENOUGH_VALUES:  # any values follow
         return _Prediction(wanted, known=False)
     ratios = np.ma.masked_invalid(mismatch.got / wanted)
-    ratio = np.ma.median(ratios, axis=place, keepdims=True).filled(1.0)
+    ratio = np.ma.median(ratios, axis=place, keepdims=True).filled(1.0)  # type: ignore[no-untyped-call]
     return _Prediction(wanted * ratio, everywhere=True)
 
 
