@@ -29,6 +29,11 @@ RELATIONS = {
     "shifted": (
         np.append(EXPECTED[1:], EXPECTED[:1] + 9, 0), EXPECTED, "each is the expected value 1 place of m further on",
     ),
+    "halves": (np.roll(EXPECTED, 4, 1), EXPECTED, "each is the expected value in the other half of n"),
+    "pairs": (
+        EXPECTED[:, np.arange(8) ^ 1], EXPECTED, "each is the expected value of the other element of each pair along n",
+    ),
+    "the first": (np.repeat(EXPECTED[:1], 6, 0), EXPECTED, "each is the expected value at index 0 of m"),
     "squared": (np.square(EXPECTED), EXPECTED, "each is the square of the expected value"),
     "root": (np.sqrt(EXPECTED), EXPECTED, "each is the square root of the expected value"),
     "reciprocal": (1 / EXPECTED, EXPECTED, "each is the reciprocal of the expected value"),
