@@ -275,11 +275,13 @@ def _predict_factors(mismatch: MismatchContext, relation: ValueRelation) -> _Pre
     place = next((i for i, axis in enumerate(mismatch.axes) if axis.name == relation.axis), None)
     if place is None:
         return None
-    if wanted.shape[place] < _ENOUGH_VALUES:  # any values follow
-        return _Prediction(wanted, known=False)
+    in_order = np.sort(wanted, axis=place)
+    # A line of few different values has a factor by chance.
+    known = (np.diff(in_order, axis=place) > 0).sum(axis=place, keepdims=True) >= _ENOUGH_VALUES - 1
     ratios = np.ma.masked_invalid(mismatch.got / wanted)
-    ratio = np.ma.median(ratios, axis=place, keepdims=True).filled(1.0)  # type: ignore[no-untyped-call]
-    return _Prediction(wanted * ratio, everywhere=True)
+    median = np.ma.median(ratios, axis=place, keepdims=True)  # type: ignore[no-untyped-call]
+    ratio = np.ma.filled(median, 1.0)
+    return _Prediction(wanted * ratio, np.broadcast_to(known, wanted.shape), everywhere=True)
 
 
 def _predict_change(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:

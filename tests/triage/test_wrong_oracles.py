@@ -98,9 +98,9 @@ def with_state(x: Any) -> Any:
 RELATED = {
     "outputs": (two_outputs, lambda x: (np.exp(x), np.square(x)), "it is the expected output 1"),
     "exchanged": (of_two(lambda x, y: x - y * y), lambda x, y: y - x * x,
-                  "it is the expected output with x and y exchanged"),
+                  "as if x and y were exchanged"),
     "another argument": (of_two(lambda x, y: x + jnp.sin(x)), lambda x, y: x + np.sin(y),
-                         "it is the expected output with x in place of y"),
+                         "as if y were x"),
     "state": (with_state, lambda x: np.cos(x), "the kernel keeps state: it is another one each time that it is traced"),
 }  # fmt: skip
 
