@@ -518,7 +518,7 @@ class ErrorCause(StrEnum):
 
 _FORMS = "; if it is meant, declare it with forms="
 _CAUSES = {
-    ErrorCause.FORMULA: "it computes something else: off by {size} of the largest value even without rounding",
+    ErrorCause.FORMULA: "it computes something else: off by {size} times the largest value even without rounding",
     ErrorCause.ROUNDING: "its formula is right, but it rounds {size} times as far as it may",
     ErrorCause.UNSTABLE: f"its formula is right, but loses {{size}} times as much to rounding as the oracle's{_FORMS}",
 }

@@ -11,7 +11,15 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import AxisExpression
 from kerneltest.numerics.bounds import magnitude
 from kerneltest.oracle.expectation import ExpectedOutputs
-from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, ErrorMap, Pattern, PatternKind, format_pair
+from kerneltest.records.evidence import (
+    ERROR_LEVELS,
+    ERROR_LIMITS,
+    AxisFootprint,
+    ErrorMap,
+    Pattern,
+    PatternKind,
+    format_pair,
+)
 
 ULP_BUCKETS = 16
 _VANISHING = 2.0**-125  # smaller float32 numbers may be flushed to zero, or their parts may
@@ -299,6 +307,7 @@ class MismatchLocation:
     block: str  # the block that contains it, such as `m=1 n=0`; "" if there are no blocks
     wrong_blocks: tuple[int, int]  # number of blocks with a wrong element, and number of all blocks
     pattern: Pattern | None  # the pattern that the wrong elements make; None if no rule fits
+    footprint: tuple[AxisFootprint, ...] = ()  # the indices along each axis at which elements are wrong
 
 
 def locate_mismatch(comparison: Comparison, axes: Sequence[OutputAxis]) -> MismatchLocation:
@@ -311,7 +320,20 @@ def locate_mismatch(comparison: Comparison, axes: Sequence[OutputAxis]) -> Misma
     places = zip(np.nonzero(comparison.wrong), axes, strict=True)
     touched[tuple(at // (axis.block or max(axis.length, 1)) for at, axis in places)] = True
     pattern = next(filter(None, (rule(comparison, axes) for rule in _RULES)), None)
-    return MismatchLocation(index, block, (int(touched.sum()), touched.size), pattern)
+    footprint = tuple(_footprint(comparison.wrong, place, axis) for place, axis in enumerate(axes))
+    return MismatchLocation(index, block, (int(touched.sum()), touched.size), pattern, footprint)
+
+
+_MOST_RUNS = 256  # of consecutive indices that are recorded
+
+
+def _footprint(wrong: Array, place: int, axis: OutputAxis) -> AxisFootprint:
+    touched = wrong.any(axis=tuple(other for other in range(wrong.ndim) if other != place))
+    runs: tuple[int, ...] | None = ()
+    if not touched.all():
+        ends = np.flatnonzero(np.diff(np.concatenate([[False], touched, [False]]).astype(np.int8)))
+        runs = tuple(ends.tolist()) if len(ends) <= 2 * _MOST_RUNS else None
+    return AxisFootprint(axis.name, axis.length, axis.block or 0, runs)
 
 
 def match_axes(

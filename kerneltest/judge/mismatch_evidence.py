@@ -21,7 +21,8 @@ from kerneltest.judge.compare import (
     map_errors,
     match_axes,
 )
-from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
+from kerneltest.judge.context import MismatchContext
+from kerneltest.judge.diagnose import describe_special_inputs, diagnose
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.evidence import EXTREMES, Element, Evidence, Window
 from kerneltest.records.schema import Record
@@ -150,11 +151,7 @@ def mismatch_record(
     shape, index = comparison.actual.shape, comparison.worst_index
 
     def find_axes() -> tuple[OutputAxis, ...]:
-        named = map(str, pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth))
-        return tuple(
-            OutputAxis(name or f"axis{i}", length, pairing.dims[name].block if name in pairing.dims else None)
-            for i, (name, length) in enumerate(zip(named, shape, strict=True))
-        )
+        return output_axes(pairing, output, gradient_of, shape, depth)
 
     def diagnose_it() -> str:
         context = MismatchContext(pairing, signature, arguments, output, comparison, axes, guard.deadline, expecting)
@@ -187,6 +184,7 @@ def mismatch_record(
         block=place.block,
         wrong_blocks=place.wrong_blocks,
         pattern=place.pattern,
+        footprint=place.footprint,
         diagnosis=diagnosis,
         actual=_to_element(comparison.actual[place.index]),
         expected=_to_element(comparison.expected[place.index]),
@@ -206,6 +204,17 @@ def mismatch_record(
     )
     return replace(
         record, verdict=comparison.verdict, message=detail.text(), detail=detail, wrong=wrong, evidence=evidence
+    )
+
+
+def output_axes(
+    pairing: Pairing, output: int, gradient_of: str, shape: tuple[int, ...], depth: str
+) -> tuple[OutputAxis, ...]:
+    """Returns the axes of an output, or of a gradient with respect to a leaf."""
+    named = map(str, pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth))
+    return tuple(
+        OutputAxis(name or f"axis{i}", length, pairing.dims[name].block if name in pairing.dims else None)
+        for i, (name, length) in enumerate(zip(named, shape, strict=True))
     )
 
 

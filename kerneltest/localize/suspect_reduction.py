@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.backends.codegen.reduction import reduce_program
@@ -21,10 +21,12 @@ from kerneltest.localize.case_replay import MutableKernel
 from kerneltest.localize.condition_experiments import find_condition
 from kerneltest.localize.listing import describe_offset
 from kerneltest.localize.repair_search import locate_fault
-from kerneltest.localize.special_origin import depends_on_memory, depends_on_order
+from kerneltest.localize.special_origin import Cause, depends_on_memory, depends_on_order
+from kerneltest.localize.value_relations import find_relation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.schema import Record, Reproducer
+from kerneltest.records.evidence import RelationKind, ValueRelation
+from kerneltest.records.schema import ConfirmedRelation, Record, Reproducer
 from kerneltest.shrink.shrinker import minimize
 from kerneltest.trace.tracing import without_debugging
 
@@ -66,7 +68,7 @@ def reduce_suspect(
     if case is None:
         return None
     cache.process.begin_case(item.name, case)  # the watchdog then ends it if it hangs
-    bad = {finding.case for finding in findings}
+    bad = {finding.case: finding.wrong for finding in findings}
     search = functools.partial(_reduce, item, case, record, cases, bad, cache, seconds)
     try:
         return Guard(cache.process.internal_failures).collect("searching for the smallest case", search, None)
@@ -79,18 +81,20 @@ def _reduce(
     case: AnyCase,
     record: Record,
     cases: Sequence[AnyCase],
-    findings: Set[str],
+    wrong: Mapping[str, int],
     cache: Cache,
     seconds: float,
 ) -> ReducedSuspect | None:
-    started = time.monotonic()
+    started, findings = time.monotonic(), wrong.keys()
     found = minimize(item, case, record, cache, _SHRINKING_SHARE * seconds)
     if found is None:
         return None
-    outcome, location, condition = found.outcome, None, None
+    outcome, location, condition, relation = found.outcome, None, None, None
     diagnoses = (diagnose(item, found.case, outcome.record, cache) for diagnose in _DIAGNOSES)
     if words := next(filter(None, diagnoses), ""):
         outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
+        if (kind := _RELATIONS.get(words)) is not None:
+            relation = ConfirmedRelation(ValueRelation(kind), 1, 1)
     if outcome.record.evidence is not None and outcome.arguments is not None:
         arguments = {path: format_array(value) for path, value in outcome.arguments.items()}
         evidence = replace(outcome.record.evidence, arguments=arguments)
@@ -98,6 +102,9 @@ def _reduce(
     if record.verdict.kind in (VerdictKind.VALUES, VerdictKind.MEMORY):
         experiment = functools.partial(find_condition, item, case, found.case, outcome.record, cases, findings, cache)
         condition = Guard(cache.process.internal_failures).collect("testing conditions", experiment, None)
+        compare = functools.partial(find_relation, item, found.case, outcome, cases, wrong, cache)
+        guard = Guard(cache.process.internal_failures)
+        relation = relation or guard.collect("comparing wrong values", compare, None)
         left = seconds - (time.monotonic() - started)
         also = _similar_cases(case, cases, findings)
         known = {each.id for each in (case, *also)}
@@ -111,7 +118,14 @@ def _reduce(
         if findings.isdisjoint(still_wrong) and not still_wrong <= {each.id for each in passing}:
             location = None  # it repairs every finding, and yet not the kernel
     smallest = Reproducer(
-        record.case, outcome.record, found.nontrivial, found.attempts, found.complete, location, condition=condition
+        record.case,
+        outcome.record,
+        found.nontrivial,
+        found.attempts,
+        found.complete,
+        location,
+        condition=condition,
+        relation=relation,
     )
     left = seconds - (time.monotonic() - started)
     script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is VerdictKind.BUILD else ""
@@ -150,12 +164,21 @@ def _offset_expression(item: Item, case: AnyCase, record: Record, cache: Cache) 
     except Failure:
         return ""
     offsets = (describe_offset(call.listing, visit.place, buffer) for visit in visits for call in calls)
-    distinct = dict.fromkeys(filter(None, offsets))
+    distinct = dict.fromkeys(each for each in offsets if each and len(each) <= _LONGEST_OFFSET)
     return f"{buffer} at offset {'; '.join(distinct)}" if distinct else ""
+
+
+_LONGEST_OFFSET = 200  # characters of an offset, beyond which it says less than the line
 
 
 # Each returns the cause of a failure in words, or nothing; the first that returns one is believed.
 _DIAGNOSES = (depends_on_memory, depends_on_order, _offset_expression)
+_RELATIONS: Mapping[str, RelationKind] = {
+    Cause.PREVIOUS_OUTPUT: RelationKind.UNWRITTEN,
+    Cause.EMPTY: RelationKind.UNFILLED,
+    Cause.PADDING: RelationKind.PAST_END,
+    Cause.PROGRAM_ORDER: RelationKind.UNORDERED,
+}
 
 
 def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) -> list[AnyCase]:

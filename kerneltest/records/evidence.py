@@ -166,7 +166,7 @@ class Pattern:
         """The pattern in words, numbers included."""
         match self.kind:
             case PatternKind.PAST_THE_LAST_FULL_BLOCK:
-                return f"{self.brief()} (from {self.number} on)"
+                return f"only past the last full block of {self.axis} (from {self.number} on)"
             case PatternKind.SHIFTED:
                 count = abs(self.number)
                 where = "further on" if self.number > 0 else "further back"
@@ -176,13 +176,140 @@ class Pattern:
             case PatternKind.ONE_INDEX:
                 return f"only where {self.axis} is {self.number}"
             case PatternKind.EVERYWHERE:
-                return self.brief()
+                return EVERY_ELEMENT
 
-    def brief(self) -> str:
-        """The pattern in words that hold for all cases of one bug; "" if there are none."""
-        if self.kind is PatternKind.PAST_THE_LAST_FULL_BLOCK:
-            return f"only past the last full block of {self.axis}"
-        return EVERY_ELEMENT if self.kind is PatternKind.EVERYWHERE else ""
+
+@dataclass(frozen=True, slots=True)
+class AxisFootprint:
+    """The indices along one axis of an output at which any element is wrong."""
+
+    axis: str  # the dim, or `axis0`, `axis1`, ... if that is unknown
+    length: Count
+    block: Count  # the kernel's block length along the axis, in elements; 0 for none
+    # where they start and end, in turns; () for all indices, and None where there are too many to record
+    runs: tuple[Count, ...] | None = ()
+
+    @property
+    def bits(self) -> int | None:
+        """The indices as the bits of a number; None if they were not recorded."""
+        if self.runs is None:
+            return None
+        ends = self.runs or (0, self.length)
+        return sum((1 << end) - (1 << start) for start, end in zip(ends[::2], ends[1::2], strict=True))
+
+
+class RelationKind(StrEnum):
+    """The relation of wrong elements to the expected ones, or to those expected for other arguments."""
+
+    OPPOSITE = "opposite"
+    FACTOR = "factor"
+    FACTORS = "factors"
+    OFFSET = "offset"
+    CONSTANT = "constant"
+    FUNCTION = "function"
+    CHANGE = "change"
+    NARROW = "narrow"
+    TIE = "tie"
+    OTHER_OUTPUT = "other output"
+    TRANSPOSED = "transposed"
+    REVERSED = "reversed"
+    MOVED = "moved"
+    MOVED_BLOCKS = "moved blocks"
+    ROLLED = "rolled"
+    FIRST_INDEX = "first index"
+    FIRST_BLOCK = "first block"
+    HALVES = "halves"
+    PAIRS = "pairs"
+    OMITTED = "omitted"
+    COUNTED_TWICE = "counted twice"
+    REPLACED = "replaced"
+    EXCHANGED = "exchanged"
+    OPTION = "option"
+    UNWRITTEN = "unwritten"
+    UNFILLED = "unfilled"
+    PAST_END = "past end"
+    UNORDERED = "unordered"
+
+
+def _further(count: float, thing: str) -> str:
+    number = f"{abs(count):g} {thing}{'s' * (abs(count) > 1 and not thing.endswith('s'))}"
+    return f"{number} of {{axis}} further {'on' if count > 0 else 'back'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRelation:
+    """The relation of wrong elements to the expected ones, or to those expected for other arguments."""
+
+    kind: RelationKind
+    argument: str = ""  # the argument that would explain them if it were changed; "" for the output
+    axis: str = ""  # the axis along which elements are moved
+    number: float = 0.0  # the factor, the difference, or the number of places
+    # the function, the dtype, the part, the other argument, the option, or the option that is the length of a block
+    name: str = ""
+
+    def text(self) -> str:
+        """The relation in words, as a clause."""
+        block = f"{self.name} elements" if self.name and "block" not in self.name else "block"
+        where = {
+            RelationKind.TRANSPOSED: "with its axes in the order {name}",
+            RelationKind.REVERSED: "reversed along {axis}",
+            RelationKind.MOVED: _further(self.number, "place"),
+            RelationKind.ROLLED: f"{_further(self.number, 'place')}, around its end",
+            RelationKind.MOVED_BLOCKS: _further(self.number, block),
+            RelationKind.FIRST_INDEX: "at index 0 of {axis}",
+            RelationKind.FIRST_BLOCK: f"in the first {block} of {{axis}}",
+            RelationKind.HALVES: "in the other half of {axis}",
+            RelationKind.PAIRS: "of the other element of each pair along {axis}",
+        }.get(self.kind, "")
+        if self.argument and where:
+            words = f"as if {{argument}} were read {where}"
+        elif where:
+            whole = self.kind in (RelationKind.TRANSPOSED, RelationKind.REVERSED)
+            words = f"it is the expected output {where}" if whole else f"each is the expected value {where}"
+        else:
+            words = self._words()
+        return words.format(argument=self.argument, axis=self.axis, name=self.name)
+
+    def _words(self) -> str:
+        number, size = f"{self.number:.4g}", f"{abs(self.number):.4g}"
+        match self.kind:
+            case RelationKind.FACTOR if abs(off := self.number - 1) < _NEARLY_ONE:
+                return f"each is too {'large' if off > 0 else 'small'} by {abs(off):.2g} of the expected value"
+            case RelationKind.OFFSET:
+                return f"each is {size} too {'large' if self.number > 0 else 'small'}"
+            case RelationKind.CHANGE if self.number == 0:
+                return "each is the value of {argument}"
+            case RelationKind.CHANGE if self.number == -1:
+                return "{argument} changes in the opposite direction"
+            case RelationKind.CHANGE:
+                return f"{{argument}} changes by {number} times as much as expected"
+            case RelationKind.REPLACED:
+                return "as if {argument} were {name}"
+            case RelationKind.EXCHANGED:
+                return "as if {argument} and {name} were exchanged"
+        return {
+            RelationKind.OPPOSITE: "each has the opposite sign",
+            RelationKind.FACTOR: f"each is {number} times the expected value",
+            RelationKind.FACTORS: "along {axis}, each is the expected value times one factor",
+            RelationKind.CONSTANT: f"each is {number}",
+            RelationKind.FUNCTION: "each is {name}",
+            RelationKind.NARROW: "each is a {name} number",
+            RelationKind.TIE: "each points to another of equal elements of {argument}",
+            RelationKind.OTHER_OUTPUT: f"it is the expected output {number}",
+            RelationKind.OMITTED: "the sum omits the {name} of {axis}",
+            RelationKind.COUNTED_TWICE: "the sum counts twice the {name} of {axis}",
+            RelationKind.OPTION: "as if {argument} were {name}",
+            RelationKind.UNWRITTEN: "values of memory that is never written",
+            RelationKind.UNFILLED: "values of jax.lax.empty that is never filled",
+            RelationKind.PAST_END: "values read past the end of an array",
+            RelationKind.UNORDERED: "results that depend on the order of programs",
+        }[self.kind]
+
+
+OF_MEMORY = frozenset({RelationKind.UNWRITTEN, RelationKind.UNFILLED, RelationKind.PAST_END, RelationKind.UNORDERED})
+"""Relations to no expected value: what wrong elements hold is undefined, and their texts are nouns."""
+
+_NEARLY_ONE = 1e-2  # relative error below which its size is said instead of the factor
 
 
 def format_pair(got: Element | None, expected: Element | None, least: int = 4) -> tuple[str, str]:
@@ -223,6 +350,7 @@ class Evidence:
     # `EXTREMES` by which a NaN became a number
     otherwise: tuple[str, ...] = ()
     errors: ErrorMap | None = None  # error / bound over the whole output, where there is a window
+    footprint: tuple[AxisFootprint, ...] = ()  # the indices along each axis of the output at which elements are wrong
 
     def without_pictures(self) -> "Evidence":
         """Returns the evidence without its windows and its map."""

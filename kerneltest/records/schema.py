@@ -9,7 +9,16 @@ from pydantic import Field
 from kerneltest.core.details import Detail
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.evidence import BudgetPart, Count, Evidence, FileName, Float, Magnitudes, SpecialInput
+from kerneltest.records.evidence import (
+    BudgetPart,
+    Count,
+    Evidence,
+    FileName,
+    Float,
+    Magnitudes,
+    SpecialInput,
+    ValueRelation,
+)
 from kerneltest.records.run_plan import CellKey
 
 StaticValue = bool | int | float | str | None  # of a static argument
@@ -132,6 +141,17 @@ class ConfirmedCondition:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfirmedRelation:
+    """The relation of a suspect's wrong elements to the expected ones, as further runs of some cases confirm it."""
+
+    relation: ValueRelation
+    # cases, shown: number of cases whose wrong elements all follow it, the smallest one included, and of those that
+    # have enough different values to show it
+    cases: Count
+    shown: Count
+
+
+@dataclass(frozen=True, slots=True)
 class Reproducer:
     """The smallest case found that fails as a recorded one does."""
 
@@ -144,6 +164,7 @@ class Reproducer:
     # a script of the operations that do not lower, relative to the run's folder; "" if there is none
     reduced_script: FileName = ""
     condition: ConfirmedCondition | None = None  # the condition on signatures, as experiments confirm it
+    relation: ConfirmedRelation | None = None  # what wrong elements hold; None if no relation explains them
 
 
 # Mutation scores: how many mutants of its kernel, each with one small bug, a pairing finds.

@@ -164,7 +164,7 @@ class _Asked:
                 f"the oracle returns {self.narrow}, so the expected values are rounded: return float64, without the "
                 "cast, or declare the dtype with returns="
             )
-        if self.approximate:
+        if self.approximate and not self.red:
             found.append(
                 f"the formula differs by up to {self.ulps:.1g} ulps of float32 in {self.approximate:,} of "
                 f"{self.formulas:,} cases: an approximation, or a constant of seven digits"

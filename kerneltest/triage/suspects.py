@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from kerneltest.core.details import SLIGHT, Mismatch, without_numbers
 from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
-from kerneltest.records.evidence import EVERY_ELEMENT
+from kerneltest.records.evidence import EVERY_ELEMENT, OF_MEMORY, ValueRelation
 from kerneltest.records.runs import Overlay, RunRecords
 from kerneltest.records.schema import ConfirmedCondition, FaultLocation, Record, Reproducer
 from kerneltest.triage.attribution import dropped_nan
@@ -32,7 +32,8 @@ from kerneltest.triage.conditions import (
     signature_condition,
     signatures_tried,
 )
-from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, formula_error, has_right_formula, symptom
+from kerneltest.triage.patterns import common_pattern
+from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, formula_error, has_right_formula, is_slight, symptom
 
 # One suspect: findings of a kernel that are thought to come from one bug, with a title and a diagnosis.
 
@@ -101,11 +102,13 @@ class Suspect:
     @property
     def pattern(self) -> str:
         """The pattern of wrong elements in words, if every finding and the smallest case have the same one; or ""."""
-        patterns = {_pattern(record) for record in self.findings if _has_value(record)}
-        smallest = self.reproducer.record if self.reproducer is not None else None
-        if smallest is not None and _has_value(smallest) and getattr(smallest.detail, "total", 1) > 1:
-            patterns.add(_pattern(smallest))
-        return patterns.pop() if len(patterns) == 1 else ""
+        return common_pattern(self.findings, self.reproducer.record if self.reproducer is not None else None)
+
+    @property
+    def relation(self) -> ValueRelation | None:
+        """The relation of its wrong values to the expected ones; None if none is confirmed."""
+        confirmed = self.reproducer.relation if self.reproducer is not None else None
+        return confirmed.relation if confirmed is not None else None
 
     @property
     def diagnosis(self) -> str:
@@ -126,6 +129,15 @@ class Suspect:
     @property
     def headline(self) -> str:
         """The symptom in words, without the condition."""
+        relation = self.relation
+        if relation is None or self.effect is Effect.OTHER:
+            return self._symptom()
+        if relation.kind in OF_MEMORY:
+            return relation.text()
+        subject = f" by {self.subject}" if self.effect is Effect.WRONG_GRADIENT else ""
+        return f"{self.effect}{subject}: {relation.text()}"
+
+    def _symptom(self) -> str:
         match self.effect:
             case Effect.OTHER:
                 return f"{self.example.verdict}: {self.example.message.partition(_NEWLINE)[0]}"
@@ -147,12 +159,14 @@ class Suspect:
         return any(has_right_formula(record) for record in (*self.findings, *smallest))
 
     def _slight_error(self) -> str:
-        # An integer is never slightly off: a position or a code beside the right one is another.
+        # An integer is never slightly off: a position or a code beside the right one is another. Neither is an element
+        # that is small beside the largest one and off by all of itself.
         if isinstance(self.example.shown.actual, int):
             return ""
-        known = [formula_error(record) for record in self.findings if symptom(record).effect not in OF_ROUNDING]
-        errors = sorted(error for error in known if error is not None)
-        if not errors or len(errors) < _NEARLY_ALL_ERRORS * len(known):
+        known = [record for record in self.findings if symptom(record).effect not in OF_ROUNDING]
+        errors = sorted(error for record in known if (error := formula_error(record)) is not None)
+        slight = sum(map(_is_slightly_off, known))
+        if not errors or min(len(errors), slight) < _NEARLY_ALL_ERRORS * len(known):
             return ""
         if errors[-1] <= SLIGHT:
             return f"by up to {errors[-1]:.2g}"
@@ -169,16 +183,22 @@ class Suspect:
     @property
     def doubts_oracle(self) -> bool:
         """True if nothing in the kernel explains why the oracle differs everywhere."""
-        is_explained = self.diagnosis or self.fault is not None or self._slight_error()
+        is_explained = self.diagnosis or self.relation or self.fault is not None or self._slight_error()
         return self.everywhere and self.effect is Effect.WRONG and not is_explained
 
     @property
     def title(self) -> str:
         """The suspect in one line."""
-        says_no_more = self.pattern == EVERY_ELEMENT and (self.everywhere or is_memory(self.example))
-        pattern = "" if says_no_more else self.pattern
+        pattern = self.pattern
+        if pattern == EVERY_ELEMENT and (self.everywhere or is_memory(self.example)):
+            pattern = ""  # it says no more
         what = f"{self.headline}, {pattern}," if pattern else self.headline
         return f"{what} where {self.condition}" if self.condition else what.rstrip(",")
+
+    @property
+    def symptom_and_condition(self) -> str:
+        """The title without where and what the wrong values are, by which one bug would seem to be two."""
+        return f"{self._symptom()} where {self.condition}"
 
     @property
     def example(self) -> Record:
@@ -188,12 +208,13 @@ class Suspect:
         return min(self.findings, key=lambda r: (not r.dims, math.prod(r.dims.values()), sum(r.dims.values())))
 
 
+def _is_slightly_off(record: Record) -> bool:
+    got, wanted = record.shown.actual, record.shown.expected
+    return got is not None and wanted is not None and is_slight(float(got), float(wanted))
+
+
 def _has_value(record: Record) -> bool:
     return record.shown.actual is not None
-
-
-def _pattern(record: Record) -> str:
-    return record.shown.pattern.brief() if record.shown.pattern is not None else ""
 
 
 _EXPLAINED = 0.8  # share of the findings that a diagnosis must explain; fewer do by chance
@@ -300,7 +321,7 @@ def _merge_same(
     while todo:
         cluster = todo.pop()
         suspect = make(cluster)
-        title = suspect.title
+        title = suspect.symptom_and_condition
         same = next((each for each in apart if is_same_bug((suspect, title), each[1:], interpreted)), None)
         if same is None:
             apart.append((cluster, suspect, title))

@@ -143,10 +143,15 @@ def _wrong_number(got: float, wanted: float, detail: object) -> Effect:
     what = cause.what if (cause := cause_of(detail)) is not None else None
     if what is ErrorCause.UNSTABLE:
         return Effect.UNSTABLE
-    slight = abs(got - wanted) <= SLIGHT * max(abs(got), abs(wanted))
+    slight = is_slight(got, wanted)
     if what is ErrorCause.OVERFLOW and not slight:
         return Effect.OVERFLOW
     return Effect.IMPRECISE if slight and what not in (ErrorCause.FORMULA, ErrorCause.BACKEND) else Effect.WRONG
+
+
+def is_slight(got: float, wanted: float) -> bool:
+    """Returns whether a number is off by so little of itself that it may be a rounding."""
+    return abs(got - wanted) <= SLIGHT * max(abs(got), abs(wanted))
 
 
 def cause_of(detail: object) -> MismatchCause | None:

@@ -241,7 +241,7 @@ def test_a_kernel_of_float64_has_no_such_floor() -> None:
 def test_an_approximation_that_is_not_declared_is_a_finding_that_says_how_to_declare_it() -> None:
     cubic = next(case for case in TABLE if case.name == "exp by a cubic")
     result = check(cubic, ())
-    words = "of the largest value even without rounding", 'kt.tolerance.rounding(functions={"exp": 1e-4})'
+    words = "times the largest value even without rounding", 'kt.tolerance.rounding(functions={"exp": 1e-4})'
     assert all(each in result.findings[0].message for each in words), result.findings[0].message
     assert words[1] in str(result)
 

@@ -56,7 +56,7 @@ GRADIENTS = {
     "slightly off": (
         with_gradient(gelu, lambda x, g: gelu_slope(x, g, 0.1342)),
         gelu_oracle,
-        "it computes something else: off by 1.6e-05 of the largest value even without rounding",
+        "it computes something else: off by 1.6e-05 times the largest value even without rounding",
     ),
     "steep near zero": (
         with_gradient(

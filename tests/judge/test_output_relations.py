@@ -7,7 +7,8 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.judge.compare import OutputAxis, compare
-from kerneltest.judge.diagnose import MismatchContext, output_relation
+from kerneltest.judge.context import MismatchContext
+from kerneltest.judge.relations import first_relation, relations_of_output
 from kerneltest.plan.signatures import signatures
 
 EXPECTED = np.random.default_rng(0).uniform(0.5, 4, (6, 8))
@@ -19,8 +20,20 @@ RELATIONS = {
     "negative offset": (EXPECTED - 3, EXPECTED, "each is 3 too small"),
     "transposed": (SQUARE.T, SQUARE, "it is the expected output with its axes in the order 1, 0"),
     "reversed": (EXPECTED[:, ::-1], EXPECTED, "it is the expected output reversed along n"),
-    "shifted on": (np.roll(EXPECTED, -1, 0), EXPECTED, "each is the expected value 1 place of m further on"),
-    "shifted back": (np.roll(EXPECTED, 2, 1), EXPECTED, "each is the expected value 2 places of n further back"),
+    "rolled on": (
+        np.roll(EXPECTED, -1, 0), EXPECTED, "each is the expected value 1 place of m further on, around its end",
+    ),
+    "rolled back": (
+        np.roll(EXPECTED, 2, 1), EXPECTED, "each is the expected value 2 places of n further back, around its end",
+    ),
+    "shifted": (
+        np.append(EXPECTED[1:], EXPECTED[:1] + 9, 0), EXPECTED, "each is the expected value 1 place of m further on",
+    ),
+    "halves": (np.roll(EXPECTED, 4, 1), EXPECTED, "each is the expected value in the other half of n"),
+    "pairs": (
+        EXPECTED[:, np.arange(8) ^ 1], EXPECTED, "each is the expected value of the other element of each pair along n",
+    ),
+    "the first": (np.repeat(EXPECTED[:1], 6, 0), EXPECTED, "each is the expected value at index 0 of m"),
     "squared": (np.square(EXPECTED), EXPECTED, "each is the square of the expected value"),
     "root": (np.sqrt(EXPECTED), EXPECTED, "each is the square root of the expected value"),
     "reciprocal": (1 / EXPECTED, EXPECTED, "each is the reciprocal of the expected value"),
@@ -30,7 +43,8 @@ RELATIONS = {
     ),
     "rounding": (EXPECTED * (1 + 2e-7), EXPECTED, ""),
     "none": (np.sin(EXPECTED), EXPECTED, ""),
-    "one wrong": (np.where(np.arange(8) == 3, EXPECTED + 1, EXPECTED), EXPECTED, ""),
+    "a column": (np.where(np.arange(8) == 3, EXPECTED + 1, EXPECTED), EXPECTED, "each is 1 too large"),
+    "few wrong": (np.where(np.arange(48).reshape(6, 8) < 5, EXPECTED + 1, EXPECTED), EXPECTED, ""),
     "one number": (np.full((6, 8), 2.0), np.full((6, 8), 4.0), ""),
 }  # fmt: skip
 
@@ -39,7 +53,9 @@ def found(got: Any, expected: Any) -> str:
     pairing = kt.oracle_for(lambda x: x, x=kt.array("m n", "float32"))(lambda x: x)
     comparison = compare(got.astype(np.float32), expected, np.full(got.shape, 1e-6), signed_zeros=False)
     axes = [OutputAxis(name, length, None) for name, length in zip("mn", got.shape, strict=True)]
-    return output_relation(MismatchContext(pairing, signatures(pairing, "quick")[0], {}, 0, comparison, axes))
+    context = MismatchContext(pairing, signatures(pairing, "quick")[0], {}, 0, comparison, axes)
+    relation = first_relation(context, relations_of_output(context))
+    return relation.text() if relation is not None else ""
 
 
 @pytest.mark.parametrize("name", RELATIONS)

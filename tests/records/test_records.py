@@ -20,6 +20,7 @@ from kerneltest.core.ids import ANY
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.evidence import (
+    AxisFootprint,
     BudgetPart,
     ErrorMap,
     Evidence,
@@ -117,6 +118,7 @@ EVIDENCE = Evidence(
     stderr="killed",
     otherwise=("TF32",),
     errors=ErrorMap((1, 2), (1, 2), (1, 1), "01"),
+    footprint=(AxisFootprint("n", 4, 2, (1, 3)),),
 )
 CAUSE = MismatchCause(ErrorCause.FORMULA, 3e-4)
 FINDING = replace(

@@ -7,8 +7,9 @@ import pytest
 
 from kerneltest.core.details import ErrorCause, Mismatch, MismatchCause, Stated
 from kerneltest.judge.mismatch_evidence import format_array
-from kerneltest.records.evidence import BudgetPart, Evidence, format_pair
+from kerneltest.records.evidence import BudgetPart, Evidence, RelationKind, ValueRelation, format_pair
 from kerneltest.records.run_plan import PairingSummary, source_of
+from kerneltest.records.schema import ConfirmedRelation, Reproducer
 from kerneltest.report.text.lines import Line, LineKind
 from kerneltest.report.text.suspect_text import describe_suspect, format_suspects, name_function
 from kerneltest.triage.suspects import Suspect, find_suspects
@@ -77,17 +78,20 @@ def _suspect(evidence: Evidence, *sizes: float | None, backend: str = "interpret
 
 
 @pytest.mark.parametrize(
-    ("sizes", "title"),
+    ("sizes", "actual", "title"),
     [
-        ((1e-6, 4.5e-6), "a formula that is slightly off (by up to 4.5e-06 of the largest value)"),
-        ((*[1e-3] * 19, 0.7), "a formula that is slightly off (mostly by less than 0.001 of the largest value)"),
-        ((1e-3, 0.5), "wrong values"),
-        ((1e-3, None), "wrong values"),
+        ((1e-6, 4.5e-6), 1.001, "a formula that is slightly off (by up to 4.5e-06 of the largest value)"),
+        ((*[1e-3] * 19, 0.7), 1.001, "a formula that is slightly off (mostly by less than 0.001 of the largest value)"),
+        ((1e-3, 0.5), 1.001, "wrong values"),
+        ((1e-3, None), 3.0, "wrong values"),
+        ((1e-6, 4.5e-6), -1.0, "wrong values"),  # of the largest value, and all of a small one
     ],
 )
-def test_a_formula_that_is_slightly_off_says_by_how_much(sizes: tuple[float | None, ...], title: str) -> None:
-    far = Evidence(index=(0,), actual=3.0, expected=1.0, wrong_blocks=(1, 1))
-    assert _suspect(far, *sizes).title == title
+def test_a_formula_that_is_slightly_off_says_by_how_much(
+    sizes: tuple[float | None, ...], actual: float, title: str
+) -> None:
+    evidence = Evidence(index=(0,), actual=actual, expected=1.0, wrong_blocks=(1, 1))
+    assert _suspect(evidence, *sizes).title == title
 
 
 def test_an_integer_is_never_slightly_off() -> None:
@@ -188,3 +192,25 @@ def test_the_parts_of_a_bound_are_shown_where_rounding_is_the_matter(cause: Erro
     (suspect,) = find_suspects([finding], {})
     shown = "  the bound: 97% rounding of `np.exp(x)` (test_exp.py:9)" in describe_suspect(suspect).texts
     assert shown is is_shown
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "relation", "title"),
+    [
+        (-2.0, 2.0, ValueRelation(RelationKind.OPPOSITE), "wrong values: each has the opposite sign"),
+        (1.001, 1.0, ValueRelation(RelationKind.NARROW, name="bfloat16"), "wrong values: each is a bfloat16 number"),
+        (np.nan, 2.0, ValueRelation(RelationKind.UNWRITTEN), "values of memory that is never written"),
+        (2.0, -np.inf, ValueRelation(RelationKind.CHANGE, "x"),
+         "a number in place of an infinity: each is the value of x"),
+    ],
+)  # fmt: skip
+def test_a_title_says_once_what_wrong_elements_hold(
+    got: float, expected: float, relation: ValueRelation, title: str
+) -> None:
+    evidence = Evidence(index=(0,), actual=got, expected=expected, wrong_blocks=(1, 1), diagnosis=relation.text())
+    detail = Mismatch("", 0, "", 1, 4, "", (0,), "", "off", cause=MismatchCause(ErrorCause.FORMULA, 1e-3))
+    record = case(verdict="mismatch", detail=detail, evidence=evidence)
+    smallest = Reproducer(record.case, record, 1, 1, True, relation=ConfirmedRelation(relation, 3, 2))
+    (suspect,) = find_suspects([record], {}, [smallest])
+    assert suspect.title == title
+    assert not any(relation.text() in line for line in describe_suspect(suspect).details)

@@ -82,7 +82,8 @@ OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), 
           else _wrong(0.999) if family != "ones" else None},
          ["insufficient precision, or another formula"]),
         # a formula that is nearly right makes no NaN: that is another bug
-        ({"interpret": lambda n, family: _wrong(3.0, off=1e-6) if family != "nan_first" else _wrong(0.0, float("nan"))},
+        ({"interpret": lambda n, family: _wrong(1 + 1e-6, off=1e-6) if family != "nan_first"
+          else _wrong(0.0, float("nan"))},
          ["a formula that is slightly off (by up to 1e-06 of the largest value)", "a number in place of NaN"]),
         ({"interpret": lambda n, family: _wrong(3.0, off=0.5) if family != "nan_first" else _wrong(0.0, float("nan"))},
          ["wrong values"]),

@@ -41,7 +41,7 @@ ORACLES = {
     ),
     "off by a row": (
         lambda x: jnp.roll(jnp.cumsum(x, 0), 1, 0), lambda x: np.cumsum(x, 0),
-        "each is the expected value 1 place of m further back",
+        "each is the expected value 1 place of m further back, around its end",
     ),
     "the other way round": (lambda x: x, lambda x: x[:, ::-1], "it is the expected output reversed along n"),
     "a missing total": (lambda x: x / x.sum(1, keepdims=True), lambda x: x, ""),
@@ -98,9 +98,9 @@ def with_state(x: Any) -> Any:
 RELATED = {
     "outputs": (two_outputs, lambda x: (np.exp(x), np.square(x)), "it is the expected output 1"),
     "exchanged": (of_two(lambda x, y: x - y * y), lambda x, y: y - x * x,
-                  "it is the expected output with x and y exchanged"),
+                  "as if x and y were exchanged"),
     "another argument": (of_two(lambda x, y: x + jnp.sin(x)), lambda x, y: x + np.sin(y),
-                         "it is the expected output with x in place of y"),
+                         "as if y were x"),
     "state": (with_state, lambda x: np.cos(x), "the kernel keeps state: it is another one each time that it is traced"),
 }  # fmt: skip
 

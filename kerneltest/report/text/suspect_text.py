@@ -122,7 +122,7 @@ def _case_lines(suspect: Suspect, record: Record, evidence: Evidence) -> Iterato
         yield f"  {which}got {got}, expected {expected}{place}"
     elif message and message[0] not in suspect.title:
         yield f"  {message[0]}"
-    if suspect.diagnosis:
+    if suspect.diagnosis and (suspect.relation is None or not suspect.diagnosis.startswith(suspect.relation.text())):
         yield f"  {suspect.diagnosis}"
     cause = cause_of(record.detail)
     if suspect.effect in OF_ROUNDING:

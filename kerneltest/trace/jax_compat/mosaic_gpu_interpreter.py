@@ -53,10 +53,12 @@ _OUTSIDE = in_order(
     r"[^\n]*?ing (\[[^\[\]\n]*\]) but",
 )
 _AT_A_BARRIER = re.compile("phase|complet|arriv|participat")
-_SPACES: list[str] = [str(space.name).lower() for space in MemorySpace]
+_NAMES = {"GMEM": "global memory", "SMEM": "shared memory", "TMEM": "tensor memory", "REGS": "registers"}
+_SPACES: list[str] = [_NAMES.get(space.name, "memory") for space in MemorySpace]
 # JAX's representations of memory, threads and indices, and the forms in which messages show them.
 _PLAIN_FORMS: Mapping[str, Callable[[re.Match[str]], str]] = {
-    r"\b\w*?Key\(memory_space_id=(\d++),[^()]{0,200}?buffer_id=(\d++)\)": lambda m: f"{_SPACES[int(m[1])]} {m[2]}",
+    # Which of several buffers it is depends on the order of allocations.
+    r"\b\w*?Key\(memory_space_id=(\d++),[^()]{0,200}?buffer_id=\d++\)": lambda m: _SPACES[int(m[1])],
     r"Warpgroup\([^()]{0,200}?block_id=(\d++), warpgroup_id=(\d++)\)": lambda m: f"warpgroup {m[2]} of block {m[1]}",
     r"^(\d+), (\d+)$": lambda m: f"warpgroup {m[2]}",
     r"slice\((\d+), (\d+)(?:, (?:1|None))?\)": lambda m: f"{m[1]}:{m[2]}",

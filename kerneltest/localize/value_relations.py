@@ -1,0 +1,120 @@
+"""The relation of a suspect's wrong elements to the expected ones, as several of its cases confirm it."""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from kerneltest.core.details import Mismatch
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.runner import run_case
+from kerneltest.judge.context import MismatchContext, OutOfTimeError
+from kerneltest.judge.mismatch_evidence import output_axes
+from kerneltest.judge.relations import (
+    fit_relation,
+    relations_of_arguments,
+    relations_of_order,
+    relations_of_output,
+    relations_of_sums,
+)
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.records.evidence import ValueRelation
+from kerneltest.records.schema import ConfirmedRelation
+
+_MOST_CASES = 6  # that are run again
+_MOST_ELEMENTS = 1 << 16  # of an output that is looked at
+_SECONDS = 10.0  # after which the search ends without a result; it takes a tenth as long, and counts bound it
+
+_OF_OUTPUTS = (relations_of_output,)
+_ALL: tuple[Callable[[MismatchContext], Iterator[ValueRelation]], ...] = (
+    relations_of_sums,
+    relations_of_output,
+    relations_of_arguments,
+    relations_of_order,
+)
+
+
+def find_relation(
+    item: Item, smallest: AnyCase, outcome: Outcome, cases: Sequence[AnyCase], wrong: Mapping[str, int], cache: Cache
+) -> ConfirmedRelation | None:
+    """Returns the relation that explains all wrong elements of the smallest case and of some others.
+
+    At least one case has enough different values to show it, and the wrong elements of all others follow it.
+
+    Args:
+      item: of the finding that the smallest case was made from.
+      smallest, outcome: the smallest case, and the outcome of judging it.
+      cases: all cases of the item's kind.
+      wrong: the number of wrong elements of those that are findings of the suspect, by id.
+      cache: the run's cache.
+    """
+    deadline = time.monotonic() + _SECONDS
+    own = _context(item, smallest, outcome, deadline)
+    if own is None:
+        return None
+    branch, contexts = cache.branch(), []
+    for case in _chosen([case for case in cases if case.id in wrong], wrong):
+        if time.monotonic() > deadline:
+            return None
+        other = _context(item, case, run_case(item, case, branch), deadline)
+        if other is not None and other.output == own.output:
+            contexts.append(other)
+    detail = outcome.record.detail
+    is_plain = isinstance(detail, Mismatch) and not detail.gradient_of and not detail.call
+    confirmed: list[ConfirmedRelation] = []
+    try:
+        for context in contexts:
+            for relation in itertools.chain.from_iterable(
+                each(context) for each in (_ALL if is_plain else _OF_OUTPUTS)
+            ):
+                fit = fit_relation(context, relation)
+                if fit is None or not fit.shown:
+                    continue
+                fits = [fit_relation(each, relation) for each in (own, *contexts)]
+                known = [each for each in fits if each is not None]
+                following = sum(each.explained > 0 for each in known)
+                if len(known) == len(fits) and following > 1:
+                    confirmed.append(ConfirmedRelation(relation, following, sum(each.shown for each in known)))
+                    if all(each.is_complete for each in known):
+                        return confirmed[-1]
+    except OutOfTimeError:
+        return None
+    return confirmed[0] if confirmed else None
+
+
+# Cases of different signatures and families: structural ones first, whose values are exact, and of these the ones with
+# most wrong elements.
+def _chosen(failing: Sequence[AnyCase], wrong: Mapping[str, int]) -> list[AnyCase]:
+    in_order = sorted(failing, key=lambda case: (not case.family.structural, -wrong[case.id], _size(case)))
+    small = [case for case in in_order if _size(case) <= _MOST_ELEMENTS]
+    chosen: list[AnyCase] = []
+    for is_new in (_is_new_in_both, _is_new_in_one):
+        for case in small:
+            if len(chosen) < _MOST_CASES and is_new(case, chosen):
+                chosen.append(case)
+    return chosen
+
+
+def _is_new_in_both(case: AnyCase, chosen: Sequence[AnyCase]) -> bool:
+    return all(case.signature != other.signature and case.family.name != other.family.name for other in chosen)
+
+
+def _is_new_in_one(case: AnyCase, chosen: Sequence[AnyCase]) -> bool:
+    return all(case.signature != other.signature or case.family.name != other.family.name for other in chosen)
+
+
+def _size(case: AnyCase) -> int:
+    return math.prod(length for _, length in case.signature.dims)
+
+
+def _context(item: Item, case: AnyCase, outcome: Outcome, deadline: float) -> MismatchContext | None:
+    comparison, detail, arguments = outcome.comparison, outcome.record.detail, outcome.arguments
+    if outcome.record.verdict not in (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH) or comparison is None:
+        return None
+    if arguments is None or not isinstance(detail, Mismatch) or comparison.actual.size > _MOST_ELEMENTS:
+        return None
+    shape, depth = comparison.actual.shape, item.depth
+    axes = output_axes(item.pairing, detail.output, detail.gradient_of, shape, depth)
+    return MismatchContext(item.pairing, case.signature, arguments, detail.output, comparison, axes, deadline)

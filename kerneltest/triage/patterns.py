@@ -1,0 +1,152 @@
+"""The pattern of wrong elements that all findings of a suspect have in common, axis by axis.
+
+A pattern is a region of indices along one axis. It is stated if every finding is wrong inside of it only, and most of
+those that could show otherwise are wrong at each of its indices.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kerneltest.core.verdicts import GroupName
+from kerneltest.records.evidence import EVERY_ELEMENT, AxisFootprint, PatternKind
+from kerneltest.records.schema import Record
+
+_FILLED = 0.75  # share of the findings that can tell whose wrong elements fill the region; in others some are equal
+_MOST_AXES = 2  # that a title is about
+_MOST_NUMBERS = 4  # of the regions of one kind that are tried, those of most findings
+_OF_ALL_ELEMENTS = (GroupName.STRUCTURAL, GroupName.NUMERIC)  # groups of families whose values are alike everywhere
+
+
+def _up_to(end: int) -> int:
+    return (1 << max(end, 0)) - 1
+
+
+def _every(step: int, start: int, length: int) -> int:
+    count = max(0, -((start - length) // step))
+    return ((1 << step * count) - 1) // ((1 << step) - 1) << start
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    # A kind of region along an axis: the indices in it, by the axis' length and block and by a number.
+    words: str  # with places for the axis and the number
+    bits: Callable[[int, int, int], int]
+    # the numbers of the regions that fit some indices, by these, the axis' length and its block; those without a number
+    # have 0
+    numbers: Callable[[int, int, int], Iterable[int]] = lambda bits, length, block: (0,)
+    blocked: bool = False  # whether it needs blocks of more than one element
+
+
+def _first(bits: int) -> int:
+    return (bits & -bits).bit_length() - 1
+
+
+def _past_last_full(length: int, block: int, number: int) -> int:
+    return _up_to(length) & ~_up_to(length // block * block)
+
+
+def _last_block(length: int, block: int, number: int) -> int:
+    return _up_to(length) & ~_up_to((length - 1) // block * block)
+
+
+# In order of preference, if several fit equally well.
+_REGIONS = (
+    _Region("only past the last full block of {axis}", _past_last_full, blocked=True),
+    _Region("only in the last block of {axis}", _last_block, blocked=True),
+    _Region("only in the first block of {axis}", lambda n, b, k: _up_to(min(b, n)), blocked=True),
+    _Region("everywhere but in the first block of {axis}", lambda n, b, k: _up_to(n) & ~_up_to(b), blocked=True),
+    _Region(
+        "everywhere but in the last block of {axis}", lambda n, b, k: _up_to(n) & ~_last_block(n, b, k), blocked=True
+    ),
+    _Region("only at index 0 of {axis}", lambda n, b, k: 1),
+    _Region("only at the last index of {axis}", lambda n, b, k: 1 << n - 1),
+    _Region("everywhere but at index 0 of {axis}", lambda n, b, k: _up_to(n) & ~1),
+    _Region("everywhere but at the last index of {axis}", lambda n, b, k: _up_to(n - 1)),
+    _Region(
+        "only at index {number} of each block of {axis}",
+        lambda n, b, k: _every(b, k, n),
+        lambda bits, n, b: (_first(bits) % b,),
+        blocked=True,
+    ),
+    _Region(
+        "only at the last index of each block of {axis}", lambda n, b, k: _every(b, b - 1, n) | 1 << n - 1, blocked=True
+    ),
+    _Region("only in the first half of {axis}", lambda n, b, k: _up_to(n // 2)),
+    _Region("only in the second half of {axis}", lambda n, b, k: _up_to(n) & ~_up_to(n // 2)),
+    _Region("only at even indices of {axis}", lambda n, b, k: _every(2, 0, n)),
+    _Region("only at odd indices of {axis}", lambda n, b, k: _every(2, 1, n)),
+    _Region(
+        "only in block {number} of {axis}",
+        lambda n, b, k: _up_to(n) & _up_to((k + 1) * b) & ~_up_to(k * b),
+        lambda bits, n, b: (_first(bits) // b,),
+        blocked=True,
+    ),
+    _Region("only at index {number} of {axis}", lambda n, b, k: _up_to(n) & 1 << k, lambda bits, n, b: (_first(bits),)),
+    _Region(
+        "only at the last {number} indices of {axis}",
+        lambda n, b, k: _up_to(n) & ~_up_to(n - k),
+        lambda bits, n, b: (n - _first(bits),),
+    ),
+    _Region(
+        "only from index {number} of {axis} on",
+        lambda n, b, k: _up_to(n) & ~_up_to(k),
+        lambda bits, n, b: (_first(bits),),
+    ),
+    _Region(
+        "only below index {number} of {axis}",
+        lambda n, b, k: _up_to(min(k, n)),
+        lambda bits, n, b: (bits.bit_length(),),
+    ),
+)
+
+
+def common_pattern(findings: Sequence[Record], smallest: Record | None = None) -> str:
+    """Returns the pattern that the wrong elements of all findings make, in words; "" if there is none.
+
+    Args:
+      findings: those of a suspect. Those without values, such as an access out of bounds, say nothing.
+      smallest: the smallest case. It is wrong inside of the pattern too, but need not fill it.
+    """
+    values = [record for record in findings if record.shown.actual is not None]
+    shown = [*values, *([smallest] if smallest is not None and smallest.shown.actual is not None else [])]
+    if not values:
+        return ""
+    several = [record for record in shown if getattr(record.detail, "total", 2) > 1]
+    patterns = [record.shown.pattern for record in several]
+    if patterns and all(each is not None and each.kind is PatternKind.EVERYWHERE for each in patterns):
+        return EVERY_ELEMENT
+    return " and ".join(_by_axis(values, shown))
+
+
+def _by_axis(values: Sequence[Record], shown: Sequence[Record]) -> Iterator[str]:
+    found = 0
+    for name in dict.fromkeys(axis.axis for axis in values[0].shown.footprint):
+        axes = [next((axis for axis in r.shown.footprint if axis.axis == name), None) for r in shown]
+        known = [axis for axis in axes if axis is not None and axis.length]
+        if len(known) < len(shown) or found == _MOST_AXES:
+            continue
+        telling = [i for i, axis in enumerate(known[: len(values)]) if axis.runs != ()]
+        # A family that disturbs the argument at one place makes a pattern of its own.
+        ordinary = any(values[i].group in _OF_ALL_ELEMENTS for i in telling)
+        if (ordinary or len({values[i].family for i in telling}) > 1) and (words := _along(name, known, telling)):
+            found += 1
+            yield words.removeprefix("only ") if found > 1 else words
+
+
+def _along(name: str, axes: Sequence[AxisFootprint], telling: Sequence[int]) -> str:
+    cases = {(axis.length, axis.block, axis.bits) for axis in axes}
+    known = [(axes[i].length, axes[i].block, axes[i].bits or 0) for i in telling]
+    if any(bits is None for _, _, bits in cases) or (len(set(known)) < 2 and len(cases) > 1):
+        return ""
+    best, words = _FILLED * len(known), ""
+    for region in _REGIONS:
+        if region.blocked and any(block < 2 for _, block, _ in cases):
+            continue
+        fitting = Counter(k for n, b, bits in known for k in region.numbers(bits, n, b))
+        for number, _ in fitting.most_common(_MOST_NUMBERS):
+            if all((bits or 0) & ~region.bits(n, b, number) == 0 for n, b, bits in cases):
+                filled = sum(bits == region.bits(n, b, number) for n, b, bits in known)
+                if filled > best or (filled == best and not words):
+                    best, words = filled, region.words.format(axis=name, number=number)
+    return words

@@ -1,0 +1,105 @@
+"""What wrong elements hold, by comparing several cases: what was planted is named exactly, or nothing is."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from kerneltest.backends.registry import resolve
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.fuzz_group import FuzzGroup
+from kerneltest.execute.item import Item
+from kerneltest.execute.runner import run_case
+from kerneltest.execute.settings import RunSettings
+from kerneltest.localize.value_relations import find_relation
+from kerneltest.plan.explicit import ExplicitCase
+from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.signatures import Signature
+from tests.sample import elementwise
+
+M, N = 4, 25  # three blocks, and one element
+Formula = Callable[..., jax.Array]  # of x, y, keep, count and mode
+
+
+def right(x: jax.Array, y: jax.Array, keep: jax.Array, count: jax.Array, mode: str) -> jax.Array:
+    inside = jnp.arange(x.shape[1]) < count[:, None]
+    return jnp.where(keep & inside, x + y * y + (2 if mode == "twice" else 3) * y + 1, x)
+
+
+def _at(values: jax.Array, places: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    return values[:, jnp.clip(places(jnp.arange(values.shape[1])), 0, values.shape[1] - 1)]
+
+
+def _narrow(values: jax.Array) -> jax.Array:
+    return values.astype(jnp.bfloat16).astype(jnp.float32)
+
+
+RELATIONS: dict[str, Formula] = {
+    "each has the opposite sign": lambda *a: -right(*a),
+    "each is 0.75 times the expected value": lambda *a: 0.75 * right(*a),
+    "each is 5 too small": lambda *a: right(*a) - 5,
+    "each is 7": lambda *a: jnp.full_like(right(*a), 7),
+    "each is the square of the expected value": lambda *a: right(*a) ** 2,
+    "each is a bfloat16 number": lambda *a: _narrow(right(*a)),
+    "each is the value of x": lambda x, *a: x,
+    "x changes in the opposite direction": lambda x, *a: 2 * x - right(x, *a),
+    "x changes by 0.5 times as much as expected": lambda x, *a: (x + right(x, *a)) / 2,
+    "each is the expected value 1 place of n further on, around its end": lambda *a: jnp.roll(right(*a), -1, 1),
+    "each is the expected value in the first block of n": lambda *a: _at(right(*a), lambda i: i % 8),
+    "it is the expected output reversed along n": lambda *a: right(*a)[:, ::-1],
+    "as if y were read 1 block of n further on": lambda x, y, *a: right(x, _at(y, lambda i: i + 8), *a),
+    "as if y were read in the first block of n": lambda x, y, *a: right(x, _at(y, lambda i: i % 8), *a),
+    "as if y were read at index 0 of m": lambda x, y, *a: right(x, jnp.broadcast_to(y[:1], y.shape), *a),
+    "as if x were read reversed along m": lambda x, *a: right(x[::-1], *a),
+    "as if keep were true everywhere": lambda x, y, keep, *a: right(x, y, keep | True, *a),
+    "as if count were n everywhere": lambda x, y, k, count, m: right(x, y, k, count * 0 + x.shape[1], m),
+    "as if y were 0": lambda x, y, *a: right(x, 0 * y, *a),
+    "as if y were negated": lambda x, y, *a: right(x, -y, *a),
+    "as if x were y": lambda x, y, *a: right(y, y, *a),
+    "as if x and y were exchanged": lambda x, y, *a: right(y, x, *a),
+    "as if mode were thrice": lambda x, y, k, c, mode: right(x, y, k, c, "thrice"),
+    "as if y were read at index 0 of n": lambda x, y, *a: jnp.where(
+        jnp.arange(M)[:, None] == 1, right(x, jnp.broadcast_to(y[:, :1], y.shape), *a), right(x, y, *a)
+    ),
+    "": lambda *a: jnp.sin(right(*a)),
+}
+
+
+def _case(number: int) -> ExplicitCase:
+    rng = np.random.default_rng(number)
+    arrays = {
+        "x": rng.normal(size=(M, N)).astype(np.float32),
+        "y": rng.normal(size=(M, N)).astype(np.float32),
+        "keep": rng.random((M, N)) < 0.6,
+        "count": rng.integers(8, 20, M).astype(np.int32),
+    }
+    dtypes = tuple((path, value.dtype.name) for path, value in arrays.items())
+    signature = Signature((("m", M), ("n", N)), dtypes, (("mode", "twice"),), "float32")
+    return ExplicitCase("p", signature, arrays, family=FAMILIES["normal"], draw=str(number))
+
+
+@pytest.mark.parametrize("words", RELATIONS)
+def test_what_wrong_elements_hold_is_named_or_nothing_is_claimed(words: str) -> None:
+    formula = RELATIONS[words]
+
+    def kernel(x: jax.Array, y: jax.Array, keep: jax.Array, count: jax.Array, mode: str) -> jax.Array:
+        return elementwise(lambda u: u, formula(x, y, keep, count, mode))
+
+    @kt.oracle_for(
+        kernel, x=kt.array("m n", "float32"), y=kt.array("m n", "float32"), keep=kt.mask("m n"),
+        count=kt.lengths("m", up_to="n"), mode=kt.static("twice", "thrice"), dims={"n": kt.dim(block=8)},
+    )  # fmt: skip
+    def pairing(x: np.ndarray, y: np.ndarray, keep: np.ndarray, count: np.ndarray, mode: str) -> np.ndarray:
+        inside = np.arange(x.shape[1]) < count[:, None]
+        return np.where(keep & inside, x + y * y + (2 if mode == "twice" else 3) * y + 1, x)
+
+    (interpret,) = resolve(["interpret"])
+    item, cache = Item("p", pairing, "p", interpret, "float32", FuzzGroup(), RunSettings()), Cache()
+    smallest, *cases = map(_case, range(3))
+    outcome = run_case(item, smallest, cache)
+    assert outcome.record.verdict.is_finding
+    found = find_relation(item, smallest, outcome, cases, {case.id: 1 for case in cases}, cache)
+    assert (found.relation.text() if found is not None else "") == words
