@@ -48,7 +48,7 @@ def overrule_interpreter(
       judge_on: judges the case, without evidence, on the executables that a function prepares.
     """
     record, arbiter, ready = outcome.record, item.arbiter, context.cache.executables.ready
-    if arbiter is None or record.verdict not in _VALUES or context.traced.by_platform:
+    if arbiter is None or record.verdict not in _VALUES:
         return outcome
     place = item.place(context.case)
     is_declared = not apply_xfails(item.pairing.xfail, record.verdict, place, str(context.case.signature))[0].is_finding

@@ -307,7 +307,7 @@ def _follows(samples: Array, output: Comparison, most: Array, fmt: FloatFormat) 
     size, moved = magnitude(exact), _moved(exact, samples, fmt)
     bound = moved + float_format(output.actual.dtype).ulp(size + moved) / 2
     with np.errstate(all="ignore"):
-        return (np.abs(output.got - exact) <= bound) & ~_is_unstable(bound, most, size)
+        return np.asarray((np.abs(output.got - exact) <= bound) & ~_is_unstable(bound, most, size))
 
 
 # The wrong integers that rounding decides: those that a sample has, too, and those that are as near to the expected one

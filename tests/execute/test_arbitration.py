@@ -11,8 +11,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
+from kerneltest.backends.base import Executable
 from kerneltest.backends.interpret import Interpret
-from kerneltest.backends.jitted import NumpyExecutable
 from kerneltest.core.details import Contradicted
 from kerneltest.core.verdicts import Verdict
 from tests.sample import double, elementwise
@@ -27,7 +27,7 @@ def pair(kernel: Callable[..., Any], oracle: Callable[..., Any], *names: str, **
 
 
 class OffByOne:
-    def __init__(self, executable: NumpyExecutable) -> None:
+    def __init__(self, executable: Executable) -> None:
         self.executable, self.precision = executable, executable.precision
 
     def run(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
