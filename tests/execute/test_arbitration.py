@@ -22,7 +22,8 @@ EIGHT = dict(n=kt.dim(values=(8,)))
 
 
 def pair(kernel: Callable[..., Any], oracle: Callable[..., Any], *names: str, **declared: Any) -> kt.Pairing:
-    made: kt.Pairing = kt.oracle_for(kernel, **{name: kt.array("n", "float32") for name in names}, **declared)(oracle)
+    arguments: dict[str, Any] = {name: kt.array("n", "float32") for name in names}
+    made: kt.Pairing = kt.oracle_for(kernel, **arguments, **declared)(oracle)
     return made
 
 
