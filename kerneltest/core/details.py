@@ -132,13 +132,15 @@ ISSUES = "https://github.com/kerneltest/kerneltest/issues"
 
 @dataclass(frozen=True, slots=True)
 class Contradicted(BaseDetail):
-    """A pass by JAX's interpreter, which contradicts what kerneltest itself made of the kernel in NumPy."""
+    """A pass, although another evaluation of the kernel, which is trusted less, is wrong."""
 
-    said: str  # what the evaluation in NumPy did instead, as a predicate
+    said: str  # what the other evaluation did instead, as a predicate
+    judge: str = "JAX's interpreter"  # ran the case that passes
+    other: str = "kerneltest's evaluation of the kernel in NumPy"
     kind: Literal["contradicted"] = "contradicted"
 
     def text(self) -> str:
-        return f"judged by JAX's interpreter, since kerneltest's evaluation of the kernel in NumPy {self.said}"
+        return f"judged by {self.judge}, since {self.other} {self.said}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -450,6 +450,9 @@ class _Judge:
                 loose,
                 sampled=claim.expected.sampled,
                 normwise=calls_linear_algebra(self.context.pairing.oracle),
+                literals=[f.bound <= c.bound for f, c in zip(formula, comparisons, strict=True)]
+                if claim.formula.rounds_literals
+                else (),
                 coarse=lambda: claim.check.wanted(claim.outputs, claim.precision.losing(BITS_UNSTABLE)).alternatives,
             )
         if own is not None:

@@ -24,7 +24,7 @@ from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.machine import UnknownError
-from kerneltest.trace.tracing import Traced
+from kerneltest.trace.tracing import Traced, rounds_literals
 from kerneltest.trace.walk import rounds_explicitly
 
 _MAX_BYTES = 2**26  # of comparisons, and of samples
@@ -57,6 +57,7 @@ class FormulaStore:
     Attributes:
       kernels: with their floats promoted, constants included where that is possible.
       own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
+      rounds_literals: the kernels whose own constants are those of `kernels`, some of them rounded to 16 bits.
       unrounded: the same without explicit rounding; None for a kernel that has none.
       outputs: of `kernels`, evaluated ahead of their cases' turn.
       samples: of `kernels` in the formula's arithmetic, evaluated ahead likewise.
@@ -72,6 +73,7 @@ class FormulaStore:
         self.process = process
         self.kernels: dict[Traced, PromotedKernel] = {}
         self.own_kernels: dict[Traced, PromotedKernel | str] = {}
+        self.rounds_literals: set[Traced] = set()
         self.unrounded: dict[Traced, PromotedKernel | None] = {}
         self.outputs: dict[_Key, tuple[Array, ...]] = {}
         self.samples = BoundedStore[_Key, tuple[Array, ...]](_MAX_BYTES, _sample_bytes)
@@ -98,6 +100,8 @@ class FormulaStore:
             wide = trace_wide()
             found = _promote(replace(wide, sites=traced.sites)) if wide is not None else None
             self.kernels[traced] = found if isinstance(found, PromotedKernel) else self.own_kernel(traced)
+            if wide is not None and rounds_literals(traced, wide):
+                self.rounds_literals.add(traced)
         return self.kernels[traced]
 
     def own_kernel(self, traced: Traced) -> PromotedKernel:
@@ -221,6 +225,11 @@ class Formula:
             return not is_wrong(compare_closely([output[0] for output in outputs], self.oracle, sample))
         except NotPromotedError:
             return False
+
+    @property
+    def rounds_literals(self) -> bool:
+        """True if the kernel's own constants are those of its formula, some of them rounded to 16 bits."""
+        return self.traced in self.store.rounds_literals
 
     def overflows_own_dtypes(self) -> bool:
         """Returns whether a finite intermediate result is too large for the dtype that it has in the kernel."""

@@ -16,9 +16,10 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.arbitration import overrule_interpreter
 from kerneltest.execute.batching import Prepare, checked_executable, judge_on_either, unchecked_executable
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.claims import CaseContext, Claim, Variation, case_context, claims_of, judge_claims
+from kerneltest.execute.claims import CaseContext, Claim, OutputCheck, Variation, case_context, claims_of, judge_claims
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint, value_fingerprint
 from kerneltest.oracle.expectation import Outputs
@@ -168,13 +169,19 @@ class InvariantGroup(Group):
         return Fingerprint.of(plain, *called)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        context, vary = case_context(item, case, cache), INVARIANTS[case.family.name].vary
+        context, invariant = case_context(item, case, cache), INVARIANTS[case.family.name]
         ready, path = (
             functools.partial(cache.executables.ready, item.backend),
             cache.executables.fast_path(item.backend),
         )
 
-        def judge(prepare: Prepare, *, with_evidence: bool = True, claimed: list[Outputs] | None = None) -> Outcome:
+        def judge(
+            prepare: Prepare,
+            *,
+            vary: Vary = invariant.vary,
+            with_evidence: bool = True,
+            claimed: list[Outputs] | None = None,
+        ) -> Outcome:
             claims = _claims(vary, context, prepare, together=not with_evidence)
             passing = item.record(Verdict.PASS, case=case)
             return judge_claims(context, passing, claims, with_evidence=with_evidence, claimed=claimed)
@@ -191,7 +198,21 @@ class InvariantGroup(Group):
                 ready(context.traced)  # if the plain call does not compile, this is what to report
             return judge(ready, claimed=claimed)
 
-        return judge_on_either(context, judge_on_fast_path, judge_prepared, judge_unchecked)
+        outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, judge_unchecked)
+        if item.arbiter is None or not outcome.record.verdict.is_finding:
+            return outcome
+        if invariant.applies_to(item.arbiter):
+            return overrule_interpreter(item, context, outcome, functools.partial(judge, with_evidence=False))
+        plain = judge(ready, vary=_as_it_is)
+        judge_on = functools.partial(judge, vary=_as_it_is, with_evidence=False)
+        if (overruled := overrule_interpreter(item, context, plain, judge_on)) is not plain:
+            raise Failure(Verdict.UNAVAILABLE, f"even the plain call is {overruled.record.message}")
+        return outcome
+
+
+# The plain call of a case.
+def _as_it_is(context: CaseContext) -> Iterator[Variation]:
+    yield Variation(context.traced, context.leaves, (OutputCheck("", context.by_oracle()),))
 
 
 # Runs each variation of a call on the executable that `prepare` returns, and yields what it claims. Those of one

@@ -52,6 +52,7 @@ class Item:
       group: the group of families.
       settings: the run's settings.
       lowered: the signatures that a backend of the lowering tier is planned to report on, if the run has one.
+      arbiter: for an interpreter, a planned backend that simulates the lowered code, if the run has one.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Item:
     group: "Group"
     settings: RunSettings
     lowered: Sequence[Signature] = field(default=(), compare=False, repr=False)
+    arbiter: Backend | None = field(default=None, compare=False, repr=False)
 
     def place(self, case: AnyCase) -> tuple[str, str, str, str]:
         """Returns the cell of a case: backend, dtype, group, family."""

@@ -12,6 +12,7 @@ from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
 from kerneltest.core.failures import Failure, underlying_hang
 from kerneltest.core.ids import ANY, ItemId
 from kerneltest.core.processes import show_warnings_once
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing, matches_backend
 from kerneltest.execute.applicability import Applicability, absence, note_traces
@@ -197,19 +198,21 @@ def _items(
     pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings, journal: Journal
 ) -> Iterator[Item]:
     declared = {backend.id: pairing.on(backend.id) for backend in backends}
-    dtypes = [signature_dtypes(each, settings.depth) for each in declared.values()]
-    for dtype in dict.fromkeys(dtype for each in dtypes for dtype in each):
+    dtypes = {name: signature_dtypes(each, settings.depth) for name, each in declared.items()}
+    backends = [each if declared[each.id].reproducible else each.with_program_orders(0) for each in backends]
+    for dtype in dict.fromkeys(dtype for each in dtypes.values() for dtype in each):
+        served = [backend for backend in backends if dtype in dtypes[backend.id]]
+        simulator = next((backend for backend in served if backend.tier is Tier.SIMULATE), None)
         for group in registered_groups():
             if isinstance(group, FuzzGroup) and not (settings.fuzz and pairing.leaves):
                 continue  # without arrays there are no values to draw
-            for backend in backends:
+            for backend in served:
                 journal.enter_phase(Phase.PLANNING)
-                if group.applies_to(backend) and dtype in signature_dtypes(declared[backend.id], settings.depth):
-                    name = str(ItemId.of(pairing_id, backend.id, dtype))
-                    lowering = backend.lowering_backend()
-                    chosen = backend if declared[backend.id].reproducible else backend.with_program_orders(0)
-                    lowered = lowered_signatures(declared[backend.id], settings.depth) if lowering else ()
-                    item = Item(name, declared[backend.id], pairing_id, chosen, dtype, group, settings, lowered)
+                if group.applies_to(backend):
+                    name, own = str(ItemId.of(pairing_id, backend.id, dtype)), declared[backend.id]
+                    lowered = lowered_signatures(own, settings.depth) if backend.lowering_backend() else ()
+                    arbiter = simulator if backend.tier is Tier.INTERPRET else None
+                    item = Item(name, own, pairing_id, backend, dtype, group, settings, lowered, arbiter)
                     if isinstance(group, FuzzGroup) or next(item.cases(), None) is not None:
                         yield item
 

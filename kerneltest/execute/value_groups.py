@@ -18,7 +18,9 @@ from kerneltest.declare.arguments import Argument, ArrayArgument, Optional, Stat
 from kerneltest.declare.outcomes import Rejection
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.applicability import reaches_kernel, trace_if_possible
+from kerneltest.execute.arbitration import overrule_interpreter
 from kerneltest.execute.batching import (
+    Prepare,
     check_repeated,
     checked_executable,
     evaluate_apart,
@@ -119,7 +121,12 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             cache.passes[key] = executable, outcome.record
         return outcome
 
-    return _note_missing_call(judge_on_either(context, judge_on_fast_path, judge_prepared, run_again), case, traced)
+    def judge_on(prepare: Prepare) -> Outcome:
+        executable = prepare(traced)
+        return judge(executable.run(context.leaves), executable.precision, with_evidence=False)
+
+    outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, run_again)
+    return _note_missing_call(overrule_interpreter(item, context, outcome, judge_on), case, traced)
 
 
 # What the oracle expects of a call, for the record.

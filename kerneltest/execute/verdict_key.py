@@ -84,6 +84,7 @@ def _circumstances(item: Item, cache: Cache) -> Iterator[object]:
     yield {name: str(value) for name, value in item.settings.plan_fields().items()}
     yield item.backend.id, item.dtype, {name: str(value) for name, value in item.backend.environment().items()}
     yield (item.pairing_id, item.backend.lowering_backend(), item.dtype) in cache.process.planned
+    yield item.arbiter.id if item.arbiter else ""
     yield {name: str(value) for name, value in jax_environment().items()}
     settings = {name: str(getattr(jax.config, name, value)) for name, value in jax.config.values.items()}
     yield {name: value for name, value in settings.items() if not _PLACES.search(name)}

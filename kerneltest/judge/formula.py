@@ -243,6 +243,7 @@ def own_rounding(
     *,
     sampled: bool = True,
     normwise: bool = False,
+    literals: Sequence[Array] = (),
     coarse: Callable[[], Sequence[Sequence[Array]]] = tuple,
 ) -> OwnRounding | None:
     """Returns how far a kernel's own formula moves when each of its operations is rounded as a machine would.
@@ -254,6 +255,8 @@ def own_rounding(
       loose: such bounds for a machine that rounds even representable results: an oracle may be exact by chance.
       sampled: whether the oracle's bounds come from samples. Other bounds do not show that the oracle is more stable.
       normwise: whether the oracle calls linear algebra, whose algorithms are stable in the norm of a matrix's columns.
+      literals: where the formula is right beyond doubt, if the kernel's constants are its constants, rounded to 16 bits
+        as those of the inputs are. Results with these constants are right there.
       coarse: returns the alternatives of each output for a machine that loses `BITS_UNSTABLE` bits.
 
     Returns:
@@ -269,6 +272,8 @@ def own_rounding(
             own.append(np.where(tied, np.inf, output.bound))
             if sampled and tied.any():
                 tied &= _is_tied([cast(other, output.actual.dtype) for other in coarse()[number]], output)
+            if literals:
+                tied |= (each[0] == output.got) & literals[number]
             admitted.append(np.where(tied, np.inf, output.bound))
             continue
         moved = _moved(output.wanted, each, fmt)  # around the oracle's values: rounded constants of the kernel count
@@ -285,6 +290,8 @@ def own_rounding(
         if unstable.any() and (perturbed := sample(rounded_inputs)):
             by_inputs = _moved(perturbed[number][0], perturbed[number], fmt)
             stable = np.maximum(stable, _BACKWARD_STABLE * by_inputs)
+        if literals:
+            unstable &= ~(_follows(each, output, most, fmt) & literals[number])
         admitted.append(np.where(unstable, np.minimum(stable, own[-1]), own[-1]))
         if not unstable.any() or arithmetic.precision is None:
             continue
@@ -292,6 +299,15 @@ def own_rounding(
         if kept := sample(replace(arithmetic, precision=arithmetic.precision.with_wide_products())):
             own[-1] = np.where(unstable, np.maximum(output.bound, _moved(output.wanted, kept[number], fmt)), own[-1])
     return OwnRounding(tuple(own), tuple(admitted))
+
+
+# Where an output follows the exact row of samples of a formula that is not unstable.
+def _follows(samples: Array, output: Comparison, most: Array, fmt: FloatFormat) -> Array:
+    exact = samples[0].astype(np.float64)
+    size, moved = magnitude(exact), _moved(exact, samples, fmt)
+    bound = moved + float_format(output.actual.dtype).ulp(size + moved) / 2
+    with np.errstate(all="ignore"):
+        return np.asarray((np.abs(output.got - exact) <= bound) & ~_is_unstable(bound, most, size))
 
 
 # The wrong integers that rounding decides: those that a sample has, too, and those that are as near to the expected one

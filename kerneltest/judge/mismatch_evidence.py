@@ -197,7 +197,11 @@ def mismatch_record(
             "comparing the lowerings",
             lambda: (
                 *_lowering_differences(pairing, signature, models_operands=models_operands),
-                *(() if call else _operation_that_drops_nan(pairing, signature, arguments, output, comparison)),
+                *(
+                    find_nan_dropping(pairing, signature, arguments, output, comparison.wrong)
+                    if not call and _is_number_for_nan(comparison)
+                    else ()
+                ),
             ),
             (),
         ),
@@ -246,20 +250,24 @@ def _lowering_differences(pairing: Pairing, signature: Signature, *, models_oper
     return tuple(each for each in found if not (models_operands and each == "TF32"))
 
 
-# The operation that explains numbers in place of NaN: NumPy's evaluation of the kernel is NaN at every wrong element,
-# and a number once this operation alone drops NaN.
-def _operation_that_drops_nan(
-    pairing: Pairing, signature: Signature, arguments: Mapping[str, Array], output: int, comparison: Comparison
-) -> tuple[str, ...]:
+def _is_number_for_nan(comparison: Comparison) -> bool:
     actual, wrong = comparison.actual, comparison.wrong
-    if not is_float(actual.dtype) or np.isnan(actual[wrong]).any() or not np.isnan(comparison.expected[wrong]).all():
-        return ()
+    return is_float(actual.dtype) and bool((~np.isnan(actual) & np.isnan(comparison.expected))[wrong].all())
+
+
+def find_nan_dropping(
+    pairing: Pairing, signature: Signature, arguments: Mapping[str, Array], output: int, where: Array
+) -> tuple[str, ...]:
+    """Returns the operation for which lowered code has numbers in place of NaN in some elements of an output, if any.
+
+    NumPy's evaluation of the kernel is NaN in each of them, and a number once this operation alone drops NaN.
+    """
     leaves = [arguments[path][None] for path, _ in signature.dtypes]
     with suppress(Failure, UnknownError):
         traced = trace(pairing, signature)
 
         def is_nan(rules: KernelRules) -> Array:
-            return np.asarray(np.isnan(BatchedKernel(traced, rules)(leaves)[output][0][wrong]))
+            return np.asarray(np.isnan(BatchedKernel(traced, rules)(leaves)[output][0][where]))
 
         if is_nan(KernelRules()).all():
             return tuple(name for name in EXTREMES if not is_nan(NanDroppingRules(name)).any())[:1]

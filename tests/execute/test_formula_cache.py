@@ -15,6 +15,7 @@ from kerneltest.execute.expectations import BoundedStore
 from kerneltest.execute.formula import Formula
 from kerneltest.judge.formula import compare_closely
 from kerneltest.oracle.expectation import Expectation
+from kerneltest.trace.tracing import Traced
 from tests.sample import whole
 
 
@@ -22,13 +23,13 @@ def test_a_wrong_case_is_compared_without_rounding_once_for_all_backends(monkeyp
     def kernel(x: jax.Array) -> jax.Array:
         return whole(lambda x_ref: jnp.exp(x_ref[...]) * 1.01, x, x)
 
-    asked: Counter[str] = Counter()
+    asked: Counter[tuple[Traced, str]] = Counter()
 
     compare = Formula._compare
 
     def count(formula: Formula, *, specials: bool = False) -> Any:
         if specials:
-            asked[formula.key] += 1
+            asked[formula.traced, formula.key] += 1
         return compare(formula, specials=specials)
 
     monkeypatch.setattr(Formula, "_compare", count)

@@ -389,10 +389,22 @@ def test_right_kernels_pass_and_twins_are_found(name: str, kernel: Function, rig
     assert sum(each.compared for each in result.records) > 15
 
 
-def test_eigenvalues_may_lose_what_lapack_loses_beside_vectors() -> None:
-    matrix = kt.array("16 16", "float32", structure=S.symmetric)
-    kernel = _host(lambda a: scipy.linalg.eigh(a, lower=False, driver="evr")[0])
-    result = kt.check(_pairing(eigenvalues, kernel, [matrix]), backends=["interpret"], minimize=0)
+@pytest.mark.parametrize(
+    ("oracle", "driver"),
+    [(eigenvalues, "evr"), (projector, "evr"), (exponential, "evd")],  # recomposed of "evr", it may lose more
+)
+def test_eigenvalues_and_vectors_may_lose_what_lapack_loses(oracle: Function, driver: str) -> None:
+    class Driver:
+        @staticmethod
+        def eigh(a: Any) -> Any:
+            return scipy.linalg.eigh(a, lower=False, driver=driver)
+
+        @staticmethod
+        def eigvalsh(a: Any) -> Any:
+            return Driver.eigh(a)[0]
+
+    matrix, kernel = _a("16 16", S.symmetric), _host(lambda a: oracle(a, Driver))
+    result = kt.check(_pairing(oracle, kernel, [matrix]), backends=["interpret"], depth="quick", seed=2, minimize=0)
     assert result.findings == ()
     assert sum(each.compared for each in result.records) > 15
 

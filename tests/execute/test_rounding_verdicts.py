@@ -104,6 +104,12 @@ KERNELS = {
         _by_row(lambda x: jnp.sum((x > 1e-2).astype(jnp.int32), axis=-1), jnp.int32),
         _rows("float32", 16),
     ),
+    "count above a limit in the input's 16 bits": Composed(
+        lambda x: np.sum(x > 0.1, axis=-1),
+        _by_row(lambda x: jnp.sum((x > 0.1).astype(jnp.int32), axis=-1), jnp.int32),
+        _by_row(lambda x: jnp.sum((x > 0.1005).astype(jnp.int32), axis=-1), jnp.int32),
+        _rows(("bfloat16", "float16"), 16),
+    ),
     "underflow": Composed(
         lambda x: np.exp(-x * x) * 1e30 * 1e5,
         _wide(lambda x: jnp.exp(-x * x) * jnp.float32(1e30) * jnp.float32(1e5)),

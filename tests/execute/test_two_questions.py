@@ -121,6 +121,10 @@ def _shrunk(x: Any) -> Any:
     return np.sign(x) * np.maximum(np.abs(x) - 0.1, 0)
 
 
+def _shrunk_by(threshold: Callable[[], Any], dtype: Any = None) -> Callable[[jax.Array], jax.Array]:
+    return lambda x: jnp.sign(x) * jnp.maximum(jnp.abs(x.astype(dtype or x.dtype)) - threshold(), 0)
+
+
 def _shrunk_by_16_bits(x: jax.Array) -> jax.Array:
     return (jnp.sign(x) * jnp.maximum(jnp.abs(x) - jnp.full(x.shape, 0.1, jnp.bfloat16), 0)).astype(x.dtype)
 
@@ -194,6 +198,15 @@ CASES = (
     Case("a slope in float32", lambda x: jax.nn.leaky_relu(x, 0.1), _leaky, RIGHT, "float32"),
     Case("a slope in the input's 16 bits", lambda x: jax.nn.leaky_relu(x, 0.1), _leaky, RIGHT),
     Case("a slope that is chosen", lambda x: x * jnp.where(x > 0, 1.0, 0.1), _leaky, RIGHT, "float32"),
+    Case("a threshold in the input's 16 bits", _shrunk_by(lambda: 0.1), _shrunk, RIGHT, "float16"),
+    Case("a threshold of four digits", _shrunk_by(lambda: 0.1001), _shrunk, FORMULA, "float16"),
+    Case(
+        "a threshold rounded to 16 bits",
+        _shrunk_by(lambda: jnp.float16(0.1), jnp.float32),
+        _shrunk,
+        UNSTABLE,
+        "float16",
+    ),
     Case("a threshold in 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float32"),
     Case("a threshold in coarser 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float16"),
     Case("a slope of five digits", lambda x: jax.nn.leaky_relu(x, 0.10001), _leaky, FORMULA, "float32"),
