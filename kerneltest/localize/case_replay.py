@@ -177,7 +177,11 @@ class CaseReplay:
       leaves: its inputs.
       original: the run of the original kernel.
       comparisons: of the outputs of the original kernel.
+      together: the number of repairs that are best tried at once.
+      most_edits: the number of repairs after which a search is given up.
     """
+
+    together, most_edits = 1, 2**11
 
     def __init__(self, case: AnyCase, variation: Variation, kernel: MutableKernel, signed_zeros: bool) -> None:
         self.case = case
@@ -204,6 +208,10 @@ class CaseReplay:
     @property
     def is_wrong(self) -> bool:
         return not self.is_right(self.original)
+
+    def are_right(self, patches: Sequence[Patch]) -> list[bool]:
+        """Tells for each patch whether the kernel is right with it."""
+        return [run is not None and self.is_right(run) for run in map(self.attempt, patches)]
 
     def attempt(self, patch: Patch) -> SimulatedRun | None:
         """Runs the kernel with a patch; returns None if the patched kernel raises."""

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress, islice
 from typing import Any
 
 from kerneltest.core.details import ErrorCause, Mismatch
@@ -18,9 +19,10 @@ from kerneltest.localize.special_origin import SpecialOrigin, find_overflow, fin
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.records.schema import FaultLocation
 
+_MOST_FIXING = 200  # repairs that fix the first wrong replay and are tried on others
 _MOST_CANDIDATES = 8  # repairs that are tried on further cases
+_MOST_FURTHER = 48  # of these cases
 _LEAST_FIXED = 3  # wrong replays that a repair must fix to be believed to repair one of two bugs
-_FIRST_SHARE = 0.7  # of the time, in which repairs are tried on the first wrong replay
 
 
 Replay = CaseReplay | EquationReplay
@@ -32,7 +34,7 @@ class _Candidates:
     fixing_all: list[Repair]
     # they make only some wrong replays right, and no right one wrong; with the number that stays wrong
     fixing_some: list[tuple[Repair, int]]
-    complete: bool = True  # whether all repairs were tried in time
+    complete: bool = True  # whether all repairs were tried
 
     def best(self) -> list[Repair]:
         fewest = min((left for _, left in self.fixing_some), default=0)
@@ -55,7 +57,7 @@ def find_repair(
       first: a wrong replay.
       rest: returns further replays, wrong and right.
       repairs: the repairs of the kernel, those with the lowest cost first.
-      deadline: when to stop, as a time of `time.monotonic`.
+      deadline: when to give up, as a time of `time.monotonic`. Ordinary searches end long before.
       more: yields replays on which the best repairs are tried to tell them apart, wrong and right.
     """
     candidates, replays = _try_repairs(first, rest, repairs, deadline)
@@ -65,25 +67,24 @@ def find_repair(
     untried = {repair.place for repair in best[_MOST_CANDIDATES:]}
     best = best[:_MOST_CANDIDATES]
     wrong = [replay for replay in replays if replay.is_wrong]
-    patches: list[dict[int, list[Any]]] = [{} for _ in best]
-    for replay in more():
+    for replay in islice(more(), _MOST_FURTHER):
         if replay.is_wrong:
             wrong.append(replay)
         elif candidates.fixing_all:
-            kept = [k for k, repair in enumerate(best) if _is_right(replay, repair, patches[k])]
-            if not kept:
+            best = list(compress(best, _are_right(replay, best)))
+            if not best:
                 return None
-            best, patches = [best[k] for k in kept], [patches[k] for k in kept]
-    still_wrong = {id(repair): _unfixed_cases(wrong, repair) for repair in best}
-    fewest = min(map(len, still_wrong.values()))
-    best = [repair for repair in best if len(still_wrong[id(repair)]) == fewest]
+    fixed = [_are_right(replay, best) for replay in wrong]
+    still_wrong = [dict.fromkeys(r.case.id for r, right in zip(wrong, each) if not right) for each in zip(*fixed)]
+    fewest = min(map(len, still_wrong))
+    best = [repair for repair, left in zip(best, still_wrong, strict=True) if len(left) == fewest]
     location = _location(best)
     if not fewest:
         certain = candidates.complete and untried <= {location.place}
         return replace(location, confirmed=location.confirmed and certain)
     if not candidates.complete:  # a repair that was not tried may repair all, so that these are not two bugs
         return None
-    unexplained = still_wrong[id(best[0])]
+    unexplained = next(left for left in still_wrong if len(left) == fewest)
     explained = dict.fromkeys(replay.case.id for replay in wrong if replay.case.id not in unexplained)
     return replace(location, confirmed=False, explained=tuple(explained), unexplained=tuple(unexplained))
 
@@ -91,34 +92,29 @@ def find_repair(
 def _try_repairs(
     first: Replay, rest: Callable[[], Sequence[Replay]], repairs: Iterable[Repair], deadline: float
 ) -> tuple[_Candidates, list[Replay]]:
-    candidates, fixing = _Candidates([], []), []
-    started = time.monotonic()
-    for repair in repairs:
-        if time.monotonic() > started + _FIRST_SHARE * (deadline - started):
-            candidates.complete = False
+    untried, fixing, tried, complete = iter(repairs), list[Repair](), 0, True
+    while chunk := list(islice(untried, first.together)):
+        if tried >= first.most_edits or len(fixing) >= _MOST_FIXING or time.monotonic() > deadline:
+            complete = False
             break
-        patches: dict[int, list[Any]] = {}
-        if _is_right(first, repair, patches):
-            fixing.append((repair, patches))
+        fixing += compress(chunk, _are_right(first, chunk))
+        tried += len(chunk)
+    candidates = _Candidates([], [], complete)
     replays = [first, *rest()] if fixing else [first]
     wrong = [replay for replay in replays if replay.is_wrong]
-    right = [replay for replay in replays if not replay.is_wrong]
-    for repair, patches in fixing:
+    left, breaks = [0] * len(fixing), [False] * len(fixing)
+    for replay in replays[1:]:
         if time.monotonic() > deadline:
-            candidates.complete = False
-            break
-        left = sum(not _is_right(replay, repair, patches) for replay in wrong[1:])
-        breaks_none = all(_is_right(replay, repair, patches) for replay in right)
-        if breaks_none and not left:
+            return _Candidates([], [], False), replays
+        for number, right in enumerate(_are_right(replay, fixing)):
+            left[number] += replay.is_wrong and not right
+            breaks[number] |= not replay.is_wrong and not right
+    for repair, wrong_left, breaks_some in zip(fixing, left, breaks, strict=True):
+        if not breaks_some and not wrong_left:
             candidates.fixing_all.append(repair)
-        elif breaks_none and len(wrong) - left >= _LEAST_FIXED:
-            candidates.fixing_some.append((repair, left))
+        elif not breaks_some and len(wrong) - wrong_left >= _LEAST_FIXED:
+            candidates.fixing_some.append((repair, wrong_left))
     return candidates, replays
-
-
-def _unfixed_cases(wrong: Sequence[Replay], repair: Repair) -> dict[str, None]:
-    patches: dict[int, list[Any]] = {}
-    return dict.fromkeys(replay.case.id for replay in wrong if not _is_right(replay, repair, patches))
 
 
 def _location(repairs: Sequence[Repair]) -> FaultLocation:
@@ -131,20 +127,21 @@ def _location(repairs: Sequence[Repair]) -> FaultLocation:
     return FaultLocation(best.place, best.operation, f"{best.phrase} fixes the result", literal and not others, others)
 
 
-def _is_right(replay: Replay, repair: Repair, patches: dict[int, list[Any]]) -> bool:
-    # A mutation that does not apply to the lengths of a replay is assumed to be right. `patches` gets those of
-    # further kernels.
-    key = id(replay.kernel)
-    if key not in patches:
-        try:
-            patches[key] = list(repair.patches(replay.kernel))
-        except Exception:  # a repair may be invalid
-            return False
-    ways = patches[key]
-    if not ways or (len(ways) > 1 and not replay.is_wrong):
-        return True
-    runs: Iterator[Any] = (replay.attempt(patch) for patch in ways)
-    return any(run is not None and replay.is_right(run) for run in runs)
+def _are_right(replay: Replay, repairs: Sequence[Repair]) -> list[bool]:
+    # Whether a replay is right with each of some repairs. A mutation that does not apply to the lengths of a replay is
+    # assumed to be right.
+    ways = [_ways(replay, repair) for repair in repairs]
+    runs: Iterator[bool] = iter(replay.are_right([way for each in ways for way in each or ()]))
+    return [True if each is None else any(list(islice(runs, len(each)))) for each in ways]
+
+
+def _ways(replay: Replay, repair: Repair) -> list[Any] | None:
+    # The patches of a repair that are to be tried; None if it has none, or several for a replay that is right.
+    try:
+        ways = list(repair.patches(replay.kernel))
+    except Exception:  # a repair may be invalid
+        return []
+    return None if not ways or (len(ways) > 1 and not replay.is_wrong) else ways
 
 
 # Mutation-based fault localisation: the line whose mutation makes a failing case right.
@@ -173,7 +170,7 @@ def locate_fault(
       also: further cases, failing and passing, preferably of other lengths, which a repair must make right as well.
       more: cases, failing and passing, on which the repairs that do so are tried.
     """
-    record, started = outcome.record, time.monotonic()
+    record, deadline = outcome.record, time.monotonic() + seconds
     cases = _Cases(pairing, case, record.family, target, also, more)
     if _is_by_overflow(record.detail) and (found := cases.locate_overflow()):
         return found
@@ -181,8 +178,8 @@ def locate_fault(
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
     searches = [cases.locate_in_equations, cases.locate_in_code]
     partly: FaultLocation | None = None
-    for search, share in zip(searches if is_interpreted else searches[::-1], (_FIRST_SHARE, 1.0), strict=True):
-        location = search(started + share * seconds)
+    for search in searches if is_interpreted else searches[::-1]:
+        location = search(deadline)
         # What repairs only some cases in one way does not repair all of them in the other: those that it does not apply
         # to, since their code differs, count as repaired.
         is_same = partly is not None and location is not None and location.place == partly.place

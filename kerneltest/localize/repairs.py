@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter, methodcaller
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -13,12 +13,12 @@ from kerneltest.core.source_location import source_line
 from kerneltest.localize.call_operators import call_repairs
 from kerneltest.localize.case_replay import MutableCall, MutableKernel, Patch
 from kerneltest.localize.code_operators import code_changes
-from kerneltest.localize.edits import dtype_of, is_array, is_integer_array
-from kerneltest.localize.equation_replay import EquationPatch, EvaluatedKernel
+from kerneltest.localize.edited_evaluation import Edit, Replacement
+from kerneltest.localize.edits import EquationChange, dtype_of, is_array, is_integer_array
+from kerneltest.localize.equation_replay import EvaluatedKernel, MakeEdit
 from kerneltest.localize.listing import CodeChange
 from kerneltest.localize.operators import OPERATORS
 from kerneltest.localize.sites import Changes, LocatedJaxpr, Site, SiteKey
-from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.partial_arrays import KernelValue, list_values
 from kerneltest.trace.primitives import Kind, kind_of, primitive_of
@@ -108,30 +108,46 @@ def equation_repairs(kernel: EvaluatedKernel) -> list[Repair]:
     places = _places([site.key for site in sites])
     found: dict[object, Repair] = {}
 
-    def add(site: Site, key: object, phrase: str, cost: int, literal: bool, patch: EquationPatch) -> None:
+    def add(site: Site, key: object, change: EquationChange, edit: MakeEdit) -> None:
         place = places[site.key]
-        made = Repair(place, source_line(place), phrase, cost, literal, lambda kernel: iter([patch]))
-        found.setdefault((site.key, key, phrase), made)
+        made = Repair(place, source_line(place), change.phrase, change.cost, change.literal, lambda _: iter([edit]))
+        found.setdefault((site.key, key, change.phrase), made)
 
     for site in sites:
         for repair in filter(None, (operator.repair for operator in OPERATORS)):
             for change in repair(site):
                 key = change.key or change.phrase
-                patch = EquationPatch(partial(_changed, site.key, repair, key))
-                add(site, key, change.phrase, change.cost, change.literal, patch)
+                add(site, key, change, partial(_changed, site.key, repair, key))
         if (narrow := _rounded_to(site)) is not None:
-            phrase = f"not rounding the result of {site.name} to {narrow}"
-            add(site, "unrounded", phrase, 0, True, EquationPatch(unrounded=site.key))
+            change = EquationChange(f"not rounding the result of {site.name} to {narrow}", list)
+            add(site, "unrounded", change, partial(_unrounded, site.key))
         for turn, frame in enumerate(call_repairs(site.equation)):
-            patches = partial(_frame_patches, site.key, turn)
+            patches = partial(_frame_edits, site.key, turn)
             made = Repair(frame.place, source_line(frame.place), frame.phrase, 0, True, patches)
             found.setdefault((site.key, turn), made)
     return _in_order(found.values())
 
 
-def _changed(key: SiteKey, operator: Changes, change: str, jaxpr: LocatedJaxpr) -> ClosedJaxpr | None:
+def _changed(key: SiteKey, operator: Changes, change: str, jaxpr: LocatedJaxpr) -> Edit:
     with jax.enable_x64(True):
-        return jaxpr.change(lambda site: site.key == key, operator, change)
+        changes = ((site, jaxpr.change_of(site, operator, change)) for site in jaxpr.sites_at(key))
+        return [Replacement(site.equation, found.equations()) for site, found in changes if found is not None]
+
+
+def _unrounded(key: SiteKey, jaxpr: LocatedJaxpr) -> Edit:
+    return [Replacement(site.equation) for site in jaxpr.sites_at(key)]
+
+
+def _frame_edits(key: SiteKey, turn: int, kernel: EvaluatedKernel) -> Iterator[MakeEdit]:
+    # An edit for each value that the line of a call's grid or index map could have.
+    ways = [list(call_repairs(site.equation))[turn].equations for site in kernel.own.sites_at(key)]
+    for way in range(max(map(len, ways), default=0)):
+
+        def make(jaxpr: LocatedJaxpr, way: int = way) -> Edit:
+            calls = [site.equation for site in jaxpr.sites_at(key)]
+            return [Replacement(call, [list(call_repairs(call))[turn].equations[way]]) for call in calls]
+
+        yield make
 
 
 def _places(keys: Sequence[SiteKey]) -> dict[SiteKey, str]:
@@ -156,14 +172,3 @@ def _rounded_to(site: Site) -> str | None:
         return str(dtype.name)
     is_cast = site.name == "convert_element_type" and is_integer_array(result) and is_integer_array(site.operands[0])
     return str(dtype.name) if is_cast and dtype_of(site.operands[0]).itemsize > dtype.itemsize else None
-
-
-def _frame_patches(key: SiteKey, turn: int, kernel: EvaluatedKernel) -> Iterator[EquationPatch]:
-    # A patch for each value that the line of a call's grid or index map could have.
-    ways = [list(call_repairs(s.equation))[turn].equations for s in kernel.own.sites() if s.key == key]
-    for way in range(max(map(len, ways), default=0)):
-
-        def rule(site: Site, way: int = way) -> Sequence[Equation] | None:
-            return [list(call_repairs(site.equation))[turn].equations[way]] if site.key == key else None
-
-        yield EquationPatch(methodcaller("rewrite", rule))
