@@ -83,7 +83,7 @@ class _Step:
     jaxpr: CompiledJaxpr
     number: int
     function: EquationFunction  # from the values of `reads`
-    reads: Sequence[Var]
+    reads: Sequence[Var] | None  # None for the operands of the step
 
 
 class EditableJaxpr:
@@ -102,11 +102,12 @@ class EditableJaxpr:
         """Returns the outputs, with the equations of an edit replaced."""
         with ExitStack() as stack:
             for step in self._steps(edit):
-                replace = _alone(step.function, len(step.reads))
-                stack.callback(step.jaxpr.replace_step(step.number, replace, step.reads))
+                stack.callback(step.jaxpr.replace_step(step.number, _alone(step), step.reads or ()))
             return tuple(output[0] for output in self._run(leaves))
 
-    def evaluate_all(self, leaves: Sequence[Array], edits: Iterable[Callable[[], Edit]]) -> Iterator[tuple[Array, ...] | None]:
+    def evaluate_all(
+        self, leaves: Sequence[Array], edits: Iterable[Callable[[], Edit]]
+    ) -> Iterator[tuple[Array, ...] | None]:
         """Yields the outputs with each of some edits; None for one that cannot be made, or raises."""
         elements = sum(leaf.size for leaf in leaves) + sum(map(math.prod, self._shapes))
         most = max(min(_MOST_ROWS, _MOST_ELEMENTS // max(elements, 1)), 1)
@@ -148,7 +149,7 @@ class EditableJaxpr:
         failed: set[int] = set()
         with ExitStack() as stack, self._numbered_rows(np.arange(len(edits))):
             for changes in changed.values():
-                more = list(dict.fromkeys(v for _, step in changes for v in step.reads))
+                more = list(dict.fromkeys(v for _, step in changes for v in step.reads or ()))
                 replace = _in_rows(self._machine, changes, more, failed)
                 stack.callback(changes[0][1].jaxpr.replace_step(changes[0][1].number, replace, more))
             return failed, self._run(leaves)
@@ -175,7 +176,7 @@ class EditableJaxpr:
         if not places:
             return
         if equations is None:
-            reads, function = [v for v in equation.invars if not hasattr(v, "val")], self._rules.unrounded(self._machine, equation)
+            reads, function = None, self._rules.unrounded(self._machine, equation)
         else:
             made = {v for each in equations for v in each.outvars}
             used = (v for each in equations for v in each.invars if not hasattr(v, "val"))
@@ -186,33 +187,35 @@ class EditableJaxpr:
             yield _Step(jaxpr, number, function, reads)
 
 
-def _alone(function: EquationFunction, reads: int) -> Callable[[EquationFunction], EquationFunction]:
-    return lambda old: lambda operands: function(operands[len(operands) - reads :])
+def _alone(step: _Step) -> Callable[[EquationFunction], EquationFunction]:
+    count = len(step.reads or ())
+    return lambda old: lambda operands: step.function(operands[0 if step.reads is None else len(operands) - count :])
 
 
 def _in_rows(
     machine: Machine, changes: Sequence[tuple[int, _Step]], more: Sequence[Var], failed: set[int]
 ) -> Callable[[EquationFunction], EquationFunction]:
     # A step that runs as it is for all rows, and then again, changed, for those of its edits.
-    at = {v: number for number, v in enumerate(more)}
-    reads = [(row, step.function, [at[v] for v in step.reads]) for row, step in changes]
+    at = {v: number - len(more) for number, v in enumerate(more)}
+    reads = [(row, step.function, step.reads and [at[v] for v in step.reads]) for row, step in changes]
 
     def make(old: EquationFunction) -> EquationFunction:
         def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
             rows = machine.rows
             assert rows is not None
             number_of = {int(row): number for number, row in enumerate(rows)}
+            own = operands[: len(operands) - len(more)]
             here = [(number_of[row], *edit) for row, *edit in reads if row in number_of]
-            given = operands[len(operands) - len(more) :]
             memories = {id(x): x.array for x in operands if isinstance(x, BatchedRef) and x.array.flags.writeable}
             before = [(array, array.copy()) for array in memories.values() if here and len(array) == len(rows)]
-            results = old(operands[: len(operands) - len(more)])
+            results = old(own)
             if here:
                 results = [np.array(np.broadcast_to(x, (len(rows), *x.shape[1:]))) for x in results]
             for number, function, numbers in here:
                 for array, old_content in before:
                     array[number] = old_content[number]
-                part = [_row(given[k], number, len(rows)) for k in numbers]
+                used = own if numbers is None else [operands[k] for k in numbers]
+                part = [_row(value, number, len(rows)) for value in used]
                 machine.rows = rows[number : number + 1]
                 try:
                     for whole, some in zip(results, function(part), strict=True):

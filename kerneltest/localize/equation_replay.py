@@ -21,7 +21,7 @@ from kerneltest.execute.claims import Variation
 from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong
 from kerneltest.judge.formula import compare_closely
 from kerneltest.localize.case_replay import distinctive_cases, replays
-from kerneltest.localize.edited_evaluation import EditableJaxpr, EditableRules, Edit
+from kerneltest.localize.edited_evaluation import Edit, EditableJaxpr, EditableRules
 from kerneltest.localize.sites import LocatedJaxpr, locate_equations
 from kerneltest.oracle.expectation import Expectation, Outputs
 from kerneltest.plan.explicit import AnyCase
@@ -85,9 +85,7 @@ class EvaluatedKernel:
             lambda: self._formula.evaluate(leaves, make(self.wide) if make else ()),
         )
 
-    def run_all(
-        self, leaves: Sequence[Array], edits: Sequence[MakeEdit], *, rounded: bool
-    ) -> Iterator[Outputs | None]:
+    def run_all(self, leaves: Sequence[Array], edits: Sequence[MakeEdit], *, rounded: bool) -> Iterator[Outputs | None]:
         """Yields the outputs with each of some edits; None for one that raises."""
         evaluated, located = (self._rounded, self.own) if rounded else (self._formula, self.wide)
         for outputs in evaluated.evaluate_all(leaves, (partial(make, located) for make in edits)):
@@ -197,14 +195,15 @@ def _may_be_right(before: Comparison, got: Array) -> bool:
     # Whether an edit may have corrected all elements that were wrong: its cheapest test, before they are compared.
     if not before.wrong.any():
         return True
-    new, old, expected = (x[before.wrong] for x in (got, before.actual, before.rounded))
+    new, old, rounded = (x[before.wrong] for x in (got, before.actual, before.rounded))
     with np.errstate(all="ignore"):
         if ((new == old) | ((new != new) & (old != old))).any():
             return False
         if not is_float(got.dtype):
             return True
-        within = np.abs(new.astype(np.float64) - before.wanted[before.wrong]) <= before.bound[before.wrong]
-        return bool((within | (new == expected) | ~np.isfinite(new.astype(np.float64)) | ~np.isfinite(expected.astype(np.float64))).all())
+        number, expected, bound = new.astype(np.float64), before.wanted[before.wrong], before.bound[before.wrong]
+        is_near = (np.abs(number - expected) <= bound) | (new == rounded)
+        return bool((is_near | ~np.isfinite(number) | ~np.isfinite(expected)).all())
 
 
 def equation_replays(

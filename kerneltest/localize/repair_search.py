@@ -74,8 +74,10 @@ def find_repair(
             best = list(compress(best, _are_right(replay, best)))
             if not best:
                 return None
-    fixed = [_are_right(replay, best) for replay in wrong]
-    still_wrong = [dict.fromkeys(r.case.id for r, right in zip(wrong, each) if not right) for each in zip(*fixed)]
+    still_wrong: list[dict[str, None]] = [{} for _ in best]
+    for replay in wrong:
+        for left, right in zip(still_wrong, _are_right(replay, best), strict=True):
+            left.update({} if right else {replay.case.id: None})
     fewest = min(map(len, still_wrong))
     best = [repair for repair, left in zip(best, still_wrong, strict=True) if len(left) == fewest]
     location = _location(best)

@@ -1,6 +1,6 @@
 """Repairs of a kernel: each changes it in one place that could be the bug."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -14,11 +14,12 @@ from kerneltest.localize.call_operators import call_repairs
 from kerneltest.localize.case_replay import MutableCall, MutableKernel, Patch
 from kerneltest.localize.code_operators import code_changes
 from kerneltest.localize.edited_evaluation import Edit, Replacement
-from kerneltest.localize.edits import EquationChange, dtype_of, is_array, is_integer_array
+from kerneltest.localize.edits import EquationChange, dtype_of, is_array, is_float_array, is_integer_array
 from kerneltest.localize.equation_replay import EvaluatedKernel, MakeEdit
 from kerneltest.localize.listing import CodeChange
 from kerneltest.localize.operators import OPERATORS
 from kerneltest.localize.sites import Changes, LocatedJaxpr, Site, SiteKey
+from kerneltest.trace.jax_compat.jaxprs import Literal
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.partial_arrays import KernelValue, list_values
 from kerneltest.trace.primitives import Kind, kind_of, primitive_of
@@ -118,14 +119,43 @@ def equation_repairs(kernel: EvaluatedKernel) -> list[Repair]:
             for change in repair(site):
                 key = change.key or change.phrase
                 add(site, key, change, partial(_changed, site.key, repair, key))
-        if (narrow := _rounded_to(site)) is not None:
-            change = EquationChange(f"not rounding the result of {site.name} to {narrow}", list)
-            add(site, "unrounded", change, partial(_unrounded, site.key))
         for turn, frame in enumerate(call_repairs(site.equation)):
             patches = partial(_frame_edits, site.key, turn)
             made = Repair(frame.place, source_line(frame.place), frame.phrase, 0, True, patches)
             found.setdefault((site.key, turn), made)
+    for site, keys, change in _unrounded_results(sites, places):
+        add(site, keys, change, partial(_unrounded, keys))
     return _in_order(found.values())
+
+
+def _unrounded_results(
+    sites: Sequence[Site], places: Mapping[SiteKey, str]
+) -> Iterator[tuple[Site, tuple[SiteKey, ...], EquationChange]]:
+    # Results that are not rounded to a narrow dtype, or do not wrap: each by itself, those of a line, and all that are
+    # computed from a cast in its dtype.
+    narrow = {id(site): dtype for site in sites if (dtype := _rounded_to(site)) is not None}
+    for site in sites:
+        if (dtype := narrow.get(id(site))) is None:
+            continue
+        yield site, (site.key,), EquationChange(f"not rounding the result of {site.name} to {dtype}", list)
+        if is_float_array(site.equation.outvars[0]):
+            near = [each for each in sites if narrow.get(id(each)) == dtype]
+            line = [each for each in near if places[each.key] == places[site.key]]
+            cast = _computed_from(site, near) if site.name == "convert_element_type" else []
+            for together, where in ((line, "in this line"), (cast, "from this cast on")):
+                keys = tuple(dict.fromkeys(each.key for each in together))
+                if len(keys) > 1:
+                    yield site, keys, EquationChange(f"not rounding to {dtype} {where}", list, cost=1)
+
+
+def _computed_from(site: Site, later: Sequence[Site]) -> list[Site]:
+    # A site and those that depend on it by way of each other, in order.
+    found, known = [site], set(site.equation.outvars)
+    for each in later:
+        if not known.isdisjoint(v for v in each.operands if not isinstance(v, Literal)):
+            found.append(each)
+            known.update(each.equation.outvars)
+    return found
 
 
 def _changed(key: SiteKey, operator: Changes, change: str, jaxpr: LocatedJaxpr) -> Edit:
@@ -134,8 +164,8 @@ def _changed(key: SiteKey, operator: Changes, change: str, jaxpr: LocatedJaxpr) 
         return [Replacement(site.equation, found.equations()) for site, found in changes if found is not None]
 
 
-def _unrounded(key: SiteKey, jaxpr: LocatedJaxpr) -> Edit:
-    return [Replacement(site.equation) for site in jaxpr.sites_at(key)]
+def _unrounded(keys: Sequence[SiteKey], jaxpr: LocatedJaxpr) -> Edit:
+    return [Replacement(site.equation) for key in keys for site in jaxpr.sites_at(key)]
 
 
 def _frame_edits(key: SiteKey, turn: int, kernel: EvaluatedKernel) -> Iterator[MakeEdit]:
