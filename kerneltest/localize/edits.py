@@ -56,6 +56,11 @@ def is_integer_array(atom: Atom) -> bool:
     return is_array(atom) and is_integer(dtype_of(atom))
 
 
+def is_boolean_array(atom: Atom) -> bool:
+    """Returns whether an operand is an array of booleans."""
+    return is_array(atom) and dtype_of(atom) == np.bool_
+
+
 def same_type(a: Atom, b: Atom) -> bool:
     """Returns whether one operand can take the place of another."""
     if is_array(a) and is_array(b):

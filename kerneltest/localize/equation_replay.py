@@ -20,7 +20,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import Variation
 from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong
 from kerneltest.judge.formula import compare_closely
-from kerneltest.localize.case_replay import distinctive_cases, replays
+from kerneltest.localize.case_replay import distinctive_cases, never, replays
 from kerneltest.localize.edited_evaluation import Edit, EditableJaxpr, EditableRules
 from kerneltest.localize.sites import LocatedJaxpr, locate_equations
 from kerneltest.oracle.expectation import Expectation, Outputs
@@ -180,6 +180,20 @@ class EquationReplay:
                 found[number] = outputs is not None and self._is_right(outputs, checks, rounded)
         return found
 
+    def disturbed(self, edits: Sequence[MakeEdit]) -> list[tuple[bool, bool]]:
+        """Tells for each edit whether it changes an element that is wrong, and one that is right."""
+        rounded = not any(is_wrong(self._found(*question)) for question in self._questions if not question[1])
+        checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
+        found = []
+        for outputs in self.kernel.run_all(self._leaves, edits, rounded=rounded):
+            changed = [
+                (before.wrong, ~_same(before.actual, part))
+                for check in (checks if outputs is not None else ())
+                for before, part in zip(self._found(check, rounded), self._checks[check].take(outputs), strict=True)
+            ]
+            found.append((any((c & w).any() for w, c in changed), any((c & ~w).any() for w, c in changed)))
+        return found
+
     def _is_right(self, outputs: Outputs, checks: Sequence[int], rounded: bool) -> bool:
         for check in checks:
             before, part = self._found(check, rounded), self._checks[check].take(outputs)
@@ -191,13 +205,17 @@ class EquationReplay:
             return False
 
 
+def _same(one: Array, other: Array) -> Array:
+    return np.asarray((one == other) | ((one != one) & (other != other)))
+
+
 def _may_be_right(before: Comparison, got: Array) -> bool:
     # Whether an edit may have corrected all elements that were wrong: its cheapest test, before they are compared.
     if not before.wrong.any():
         return True
     new, old, rounded = (x[before.wrong] for x in (got, before.actual, before.rounded))
     with np.errstate(all="ignore"):
-        if ((new == old) | ((new != new) & (old != old))).any():
+        if _same(new, old).any():
             return False
         if not is_float(got.dtype):
             return True
@@ -212,7 +230,7 @@ def equation_replays(
     family: str,
     *,
     distinctive: bool = True,
-    deadline: float = np.inf,
+    is_over: Callable[[], bool] = never,
     cache: Cache | None = None,
     kernels: dict[int, EvaluatedKernel] | None = None,
 ) -> Iterator[EquationReplay]:
@@ -223,7 +241,7 @@ def equation_replays(
       cases: the cases.
       family: the family that the first one was recorded under.
       distinctive: whether cases with distinctive values are added for the same lengths.
-      deadline: when to stop, as a time of `time.monotonic`.
+      is_over: tells whether to stop.
       cache, kernels: as for `replays`.
     """
 
@@ -246,6 +264,6 @@ def equation_replays(
     if distinctive:
         cases = list(cases)
         cases += distinctive_cases(pairing, cases)
-    for replay in replays(pairing, cases, family, backend, make, deadline, cache, kernels):
+    for replay in replays(pairing, cases, family, backend, make, is_over, cache, kernels):
         if replay is not None:
             yield replay

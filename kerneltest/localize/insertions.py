@@ -303,7 +303,7 @@ def guard_store(site: Site) -> Iterator[EquationChange]:
             continue
         for words, condition in conditions:
             edit = partial(_guarded, site, places[0], value.variable, condition)
-            yield EquationChange(f"storing only if {words}", edit, f"guard {value.key} {words[:3]} {words[-3:]}", 2)
+            yield EquationChange(f"storing only if {words}", edit, f"guard {value.key} {words}", 2, literal=False)
 
 
 def _guarded(site: Site, place: int, variable: Var, condition: Function) -> Sequence[Equation]:

@@ -14,7 +14,16 @@ from kerneltest.localize.call_operators import call_repairs
 from kerneltest.localize.case_replay import MutableCall, MutableKernel, Patch
 from kerneltest.localize.code_operators import code_changes
 from kerneltest.localize.edited_evaluation import Edit, Replacement
-from kerneltest.localize.edits import EquationChange, dtype_of, is_array, is_float_array, is_integer_array
+from kerneltest.localize.edits import (
+    EquationChange,
+    Function,
+    after,
+    dtype_of,
+    is_array,
+    is_boolean_array,
+    is_float_array,
+    is_integer_array,
+)
 from kerneltest.localize.equation_replay import EvaluatedKernel, MakeEdit
 from kerneltest.localize.listing import CodeChange
 from kerneltest.localize.operators import OPERATORS
@@ -156,6 +165,24 @@ def _computed_from(site: Site, later: Sequence[Site]) -> list[Site]:
             found.append(each)
             known.update(each.equation.outvars)
     return found
+
+
+def disturbances(kernel: EvaluatedKernel) -> list[tuple[str, MakeEdit]]:
+    """Returns an edit for each place of a kernel that computes floats or booleans, which changes all of them."""
+    sites = [site for site in kernel.own.sites() if len(site.equation.outvars) == 1]
+    places = _places([site.key for site in sites])
+    kinds = ((is_float_array, lambda x: 2 * x + 1), (is_boolean_array, lambda x: ~x))
+    edits = {
+        site.key: partial(_disturbed, site.key, change)
+        for site in sites
+        for has_type, change in kinds
+        if has_type(site.equation.outvars[0])
+    }
+    return [(places[key], edit) for key, edit in edits.items()]
+
+
+def _disturbed(key: SiteKey, function: Function, jaxpr: LocatedJaxpr) -> Edit:
+    return [Replacement(site.equation, after(site.equation, function)) for site in jaxpr.sites_at(key)]
 
 
 def _changed(key: SiteKey, operator: Changes, change: str, jaxpr: LocatedJaxpr) -> Edit:

@@ -4,6 +4,7 @@ import functools
 import time
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from kerneltest.backends.codegen.reduction import reduce_program
 from kerneltest.backends.codegen.tiers import lower
@@ -20,7 +21,7 @@ from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.localize.case_replay import MutableKernel
 from kerneltest.localize.condition_experiments import find_condition
 from kerneltest.localize.listing import describe_offset
-from kerneltest.localize.repair_search import locate_fault
+from kerneltest.localize.repair_search import LineSearch, locate_fault
 from kerneltest.localize.special_origin import depends_on_memory, depends_on_order
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
@@ -87,7 +88,7 @@ def _reduce(
     found = minimize(item, case, record, cache, _SHRINKING_SHARE * seconds)
     if found is None:
         return None
-    outcome, location, condition = found.outcome, None, None
+    outcome, search, condition = found.outcome, LineSearch(), None
     diagnoses = (diagnose(item, found.case, outcome.record, cache) for diagnose in _DIAGNOSES)
     if words := next(filter(None, diagnoses), ""):
         outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
@@ -98,20 +99,28 @@ def _reduce(
     if record.verdict.kind in (VerdictKind.VALUES, VerdictKind.MEMORY):
         experiment = functools.partial(find_condition, item, case, found.case, outcome.record, cases, findings, cache)
         condition = Guard(cache.process.internal_failures).collect("testing conditions", experiment, None)
-        left = seconds - (time.monotonic() - started)
         also = _similar_cases(case, cases, findings)
         known = {each.id for each in (case, *also)}
         failing, passing = ([c for c in cases if (c.id in findings) is fails] for fails in (True, False))
-        more = [*_spread_over_families(failing, known), *_spread_over_families(passing, known)]
+        pairs = zip_longest(_spread_over_families(failing, known), _spread_over_families(passing, known))
+        more = [each for pair in pairs for each in pair if each is not None]
         locate = functools.partial(
-            locate_fault, item.pairing, found.case, found.outcome, seconds=left, also=also, more=more
+            locate_fault, item.pairing, found.case, found.outcome, seconds=seconds, also=also, more=more
         )
-        location = Guard(cache.process.internal_failures).collect("locating the fault", locate, None)
-        still_wrong = set(location.unexplained) if location is not None else set()
+        search = Guard(cache.process.internal_failures).collect("locating the fault", locate, LineSearch())
+        still_wrong = set(search.location.unexplained) if search.location is not None else set()
         if findings.isdisjoint(still_wrong) and not still_wrong <= {each.id for each in passing}:
-            location = None  # it repairs every finding, and yet not the kernel
+            search = replace(search, location=None)  # it repairs every finding, and yet not the kernel
     smallest = Reproducer(
-        record.case, outcome.record, found.nontrivial, found.attempts, found.complete, location, condition=condition
+        record.case,
+        outcome.record,
+        found.nontrivial,
+        found.attempts,
+        found.complete,
+        search.location,
+        condition=condition,
+        computed=search.computed,
+        searched=search.complete,
     )
     left = seconds - (time.monotonic() - started)
     script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is VerdictKind.BUILD else ""

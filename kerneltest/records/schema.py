@@ -140,6 +140,10 @@ class Reproducer:
     # a script of the operations that do not lower, relative to the run's folder; "" if there is none
     reduced_script: FileName = ""
     condition: ConfirmedCondition | None = None  # the condition on signatures, as experiments confirm it
+    computed: tuple[
+        str, ...
+    ] = ()  # if no fault was located, the lines that only compute wrong values, if few: FILE:LINE
+    searched: bool = True  # whether the time sufficed to search for the location of the fault
 
 
 # Mutation scores: how many mutants of its kernel, each with one small bug, a pairing finds.

@@ -43,4 +43,4 @@ def locate_case(
         dtypes=dict(signature.dtypes), statics=dict(signature.statics), target="", case=case.id,
         verdict=Verdict.MISMATCH,
     )  # fmt: skip
-    return locate_fault(pairing, case, Outcome(record), seconds=seconds, **more)
+    return locate_fault(pairing, case, Outcome(record), seconds=seconds, **more).location

@@ -1,13 +1,12 @@
 """What a search for repairs concludes from those that repair only some cases, if all were tried and if not."""
 
-import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kerneltest.localize.repair_search import find_repair
+from kerneltest.localize.repair_search import Deadline, find_repair
 from kerneltest.localize.repairs import Repair
 
 
@@ -39,14 +38,14 @@ ONE, OTHER = frozenset({"one"}), frozenset({"other"})
 
 @pytest.mark.parametrize(
     ("repaired", "most", "seconds", "split"),
-    [(4, 2, 10, True), (4, 1, 10, False), (6, 2, 10, True), (6, 1, 10, False), (6, 2, 0, False)],
+    [(4, 2, 10, True), (4, 1, 10, False), (6, 2, 10, True), (6, 1, 10, False), (6, 2, -1, False)],
 )
 def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
     repaired: int, most: int, seconds: float, split: bool
 ) -> None:
     replays = [FakeReplay(i, ONE if i < repaired else OTHER, most_edits=most) for i in range(10)]
     repairs = [_repair(1, "one"), _repair(2, "neither")]
-    found = find_repair(replays[0], lambda: replays[1:], repairs, time.monotonic() + seconds, lambda: iter(()))
+    found = find_repair(replays[0], lambda: replays[1:], repairs, Deadline(seconds), lambda: iter(()))
     if split:
         assert found is not None
         assert found.explained == tuple(map(str, range(repaired)))
