@@ -21,7 +21,7 @@ from kerneltest.localize.edits import (
     is_integer_array,
     substitute,
 )
-from kerneltest.localize.sites import Site
+from kerneltest.localize.sites import ScopedValue, Site
 from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, Literal, Var
 from kerneltest.trace.primitives import Kind, access_parts, kind_of, primitive_of
 from kerneltest.trace.walk import new_variable
@@ -189,22 +189,31 @@ def rescale(site: Site) -> Iterator[EquationChange]:
 
 
 def rescale_by_maximum(site: Site) -> Iterator[EquationChange]:
-    """Yields sums with a term multiplied by exp(a - b), where b is the maximum of a and more, as a sum so far needs."""
-    if site.name != "add" or not is_float_array(site.equation.outvars[0]):
+    """Yields sums with a term multiplied by exp(a - b), where b is a maximum, as a sum so far needs where that rose."""
+    if site.name not in ("add", "reduce_sum") or not is_float_array(site.equation.outvars[0]):
         return
-    maxima = [value for value in site.scope if value.name == "max" and value.site is not None]
+    values = [value for value in site.scope if is_float_array(value.variable)]
+    maxima = [value for value in values if _is_maximum(value, values)]
     for number, atom in enumerate(site.operands):
-        if isinstance(atom, Literal):
-            continue
-        for value in maxima:
-            for k, old in enumerate(value.site.operands if value.site is not None else ()):
-                fits = (
-                    not isinstance(old, Literal) and is_float_array(old) and old.aval.shape == value.variable.aval.shape
-                )
-                for axis in _axes_along(value.variable, atom) if fits else ():
-                    edit = _change_at(site, number, partial(_by_exponential, axis=axis), old, value.variable)
-                    phrase = f"multiplying operand {number + 1} of add by the exponential of how far {value} rose"
-                    yield EquationChange(phrase, edit, f"exponential {number} {value.key} {k} {axis}", 3)
+        for old, new in product(values, maxima) if not isinstance(atom, Literal) else ():
+            if old is new or new.variable.aval.shape not in ((), old.variable.aval.shape):
+                continue
+            for axis in _axes_along(old.variable, atom):
+                edit = _change_at(site, number, partial(_by_exponential, axis=axis), old.variable, new.variable)
+                phrase = f"multiplying operand {number + 1} of {site.name} by exp({old} - {new})"
+                yield EquationChange(phrase, edit, f"exponential {number} {old.key} {new.key} {axis}", 3, literal=False)
+
+
+def _is_maximum(value: ScopedValue, values: Sequence[ScopedValue]) -> bool:
+    # Directly, or by way of a guard against infinities.
+    if value.site is None or value.name in _MAXIMA:
+        return value.site is not None
+    operands = {id(v) for v in value.site.operands}
+    is_guard = kind_of(value.site.equation) is Kind.CALL or value.name == "select_n"
+    return is_guard and any(v.name in _MAXIMA for v in values if id(v.variable) in operands)
+
+
+_MAXIMA = frozenset({"max", "reduce_max"})
 
 
 def _by_exponential(x: Any, old: Any, new: Any, *, axis: int | None) -> Any:
@@ -252,7 +261,7 @@ def shift(site: Site) -> Iterator[EquationChange]:
             by = length - its_length
             edit = partial(before, site.equation, {number: lambda x, by=by: x + jnp.asarray(by, x.dtype)})
             phrase = f"adding {one} - {other} to operand {number + 1} of the comparison"
-            yield EquationChange(phrase, edit, f"shift by {one} - {other}")
+            yield EquationChange(phrase, edit, f"shift by {one} - {other}", 1)
 
 
 _FUNCTIONS: dict[str, Function] = {

@@ -101,7 +101,7 @@ def _line(variant: Edited, text: str) -> int:
         (
             "rms_norm.normalised: epsilon is added outside of the root",
             dict(dims=dict(m=1, n=3), x=0.5),
-            "+ EPSILON",
+            "return jax.lax.rsqrt(",
             "exchanging rsqrt and add fixes the result",
             True,
         ),
