@@ -14,22 +14,24 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_promotable
+from kerneltest.core.dtypes import Array, is_float, is_promotable
 from kerneltest.localize.sites import LocatedJaxpr
 from kerneltest.trace.batched_interpreter.kernel_rules import KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.machine import BatchedRef, CompiledJaxpr, EquationFunction, Machine, Value
 from kerneltest.trace.primitives import Kind, kind_of
 from kerneltest.trace.rewrite import interpret_calls
+from kerneltest.trace.walk import primitive_name
 
 _MOST_ROWS = 256  # edits that are evaluated at once
 _MOST_ELEMENTS = 2**19  # in the inputs and outputs of all rows
+_FACTOR, _ITERATIONS = 2, 512  # times as many iterations as the longest loop had, and more, that a loop may have
 _INTERPRET = interpret_calls(True)
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What replaces an equation."""
+    """The equations that replace another one."""
 
     equation: Equation
     equations: Sequence[Equation] | None = None  # they define the same variables; None not to round its results
@@ -58,7 +60,14 @@ class EditableRules(KernelRules):
 
     def unrounded(self, machine: Machine, equation: Equation) -> EquationFunction:
         """The function that evaluates an equation whose results are not rounded, or do not wrap."""
-        return self.rule(machine, equation)
+        return (lambda operands: operands) if self.is_lossy_cast(equation) else super().rule(machine, equation)
+
+    def is_lossy_cast(self, equation: Equation) -> bool:
+        """Returns whether an equation is a cast that loses something even without rounding: to 8 bits."""
+        if primitive_name(equation) != "convert_element_type":
+            return False
+        dtype = np.dtype(equation.outvars[0].aval.dtype)
+        return is_float(dtype) and not is_promotable(dtype)
 
 
 def compile_equations(
@@ -103,7 +112,7 @@ class EditableJaxpr:
         with ExitStack() as stack:
             for step in self._steps(edit):
                 stack.callback(step.jaxpr.replace_step(step.number, _alone(step), step.reads or ()))
-            return tuple(output[0] for output in self._run(leaves))
+            return tuple(output[0] for output in self._run(leaves, edited=bool(edit)))
 
     def evaluate_all(
         self, leaves: Sequence[Array], edits: Iterable[Callable[[], Edit]]
@@ -152,20 +161,28 @@ class EditableJaxpr:
                 more = list(dict.fromkeys(v for _, step in changes for v in step.reads or ()))
                 replace = _in_rows(self._machine, changes, more, failed)
                 stack.callback(changes[0][1].jaxpr.replace_step(changes[0][1].number, replace, more))
-            return failed, self._run(leaves)
+            outputs = self._run(leaves)
+            return failed | self._machine.stuck, outputs
 
     @contextmanager
     def _numbered_rows(self, rows: Array) -> Iterator[None]:
         self._machine.rows = rows
+        self._machine.stuck.clear()
         try:
             yield
         finally:
             self._machine.rows = None
 
-    def _run(self, leaves: Sequence[Array]) -> list[Value]:
+    def _run(self, leaves: Sequence[Array], *, edited: bool = True) -> list[Value]:
+        # A loop of an edited kernel that takes far longer than those of the kernel has no end.
+        longest = self._machine.longest_loop
+        self._machine.most_iterations = _FACTOR * longest + _ITERATIONS if edited else math.inf
         given = [x.astype(np.float64) if is_promotable(x.dtype) else x for x in leaves]
-        with jax.enable_x64(True), np.errstate(all="ignore"):
-            return self._compiled([leaf[None] for leaf in given])
+        try:
+            with jax.enable_x64(True), np.errstate(all="ignore"):
+                return self._compiled([leaf[None] for leaf in given])
+        finally:
+            self._machine.longest_loop = longest if edited else self._machine.longest_loop
 
     def _steps(self, edit: Edit) -> list[_Step]:
         return [step for replacement in edit for step in self._steps_of(replacement)]
@@ -205,7 +222,7 @@ def _in_rows(
             assert rows is not None
             number_of = {int(row): number for number, row in enumerate(rows)}
             own = operands[: len(operands) - len(more)]
-            here = [(number_of[row], *edit) for row, *edit in reads if row in number_of]
+            here = [(number_of[row], function, numbers) for row, function, numbers in reads if row in number_of]
             memories = {id(x): x.array for x in operands if isinstance(x, BatchedRef) and x.array.flags.writeable}
             before = [(array, array.copy()) for array in memories.values() if here and len(array) == len(rows)]
             results = old(own)

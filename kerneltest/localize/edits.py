@@ -86,7 +86,8 @@ def define(result: Var, function: Function, operands: Sequence[Atom]) -> list[Eq
     is_wide = any(dtype_of(atom).itemsize == 8 for atom in (result, *operands))
     with jax.enable_x64(True) if is_wide else nullcontext():
         try:
-            key = jax.config.jax_enable_x64, _identity(function), *map(_type_of, (result, *operands))
+            widest = jax.dtypes.canonicalize_dtype(np.float64)  # float32 unless 64 bits are enabled
+            key = widest, _identity(function), *map(_type_of, (result, *operands))
             if key not in _TRACES:
                 if len(_TRACES) >= _MOST_TRACES:
                     _TRACES.clear()

@@ -112,8 +112,11 @@ class _RoundedRules(EditableRules):
         return rounded
 
     def unrounded(self, machine: Machine, equation: Equation) -> EquationFunction:
-        is_cast = _may_round(equation) and is_integer(np.dtype(equation.outvars[0].aval.dtype))
-        return (lambda operands: operands) if is_cast else super().rule(machine, equation)
+        if self.is_lossy_cast(equation) or not _may_round(equation):
+            return super().unrounded(machine, equation)
+        if is_integer(np.dtype(equation.outvars[0].aval.dtype)):
+            return lambda operands: operands
+        return EditableRules.rule(self, machine, equation)
 
 
 def _may_round(equation: Equation) -> bool:
@@ -122,7 +125,10 @@ def _may_round(equation: Equation) -> bool:
 
 
 class EquationReplay:
-    """A call of a kernel with known results, evaluated in NumPy: as `CaseReplay`."""
+    """A call of a kernel with known results, evaluated in NumPy: as `CaseReplay`.
+
+    An element of the original kernel's outputs may be wrong with rounding or without.
+    """
 
     together, most_edits = 256, 2**13
 
@@ -135,11 +141,7 @@ class EquationReplay:
         self._original = kernel.run(self._leaves)
         precision = variation.traced.adapt_precision(XLA_CPU)
         self._expected = [check.wanted(check.take(self._original.rounded), precision) for check in self._checks]
-
-    @cached_property
-    def is_wrong(self) -> bool:
-        """True if an element of the original kernel's outputs is wrong, with rounding or without."""
-        return any(is_wrong(self._found(*question)) for question in self._questions)
+        self.is_wrong = any(is_wrong(self._found(*question)) for question in self._questions)
 
     @property
     def is_wrong_as_rounded(self) -> bool:
@@ -186,10 +188,11 @@ class EquationReplay:
         checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
         found = []
         for outputs in self.kernel.run_all(self._leaves, edits, rounded=rounded):
+            parts = [self._checks[check].take(outputs) for check in checks] if outputs is not None else []
             changed = [
-                (before.wrong, ~_same(before.actual, part))
-                for check in (checks if outputs is not None else ())
-                for before, part in zip(self._found(check, rounded), self._checks[check].take(outputs), strict=True)
+                (before.wrong, ~_same(before.actual, new))
+                for check, part in zip(checks, parts, strict=False)
+                for before, new in zip(self._found(check, rounded), part, strict=True)
             ]
             found.append((any((c & w).any() for w, c in changed), any((c & ~w).any() for w, c in changed)))
         return found

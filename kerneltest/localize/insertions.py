@@ -43,7 +43,8 @@ def mask(site: Site) -> Iterator[EquationChange]:
         where = "result" if number is None else f"operand {number}"
         for key, words, conditions, fill, function in _masks(site, atom):
             edit = _change_at(site, number, function, *conditions)
-            yield EquationChange(f"masking {what} by {words} with {fill:g}", edit, f"{where} {key}", 1)
+            # The mask may be missing in several places.
+            yield EquationChange(f"masking {what} by {words} with {fill:g}", edit, f"{where} {key}", 1, literal=False)
 
 
 def _change_at(site: Site, number: int | None, function: Function, *more: Atom) -> Callable[[], Sequence[Equation]]:
@@ -298,8 +299,7 @@ def exchange_operations(site: Site) -> Iterator[EquationChange]:
 def guard_store(site: Site) -> Iterator[EquationChange]:
     """Yields stores that are made only under a condition in scope, or only by the first program along an axis."""
     places = _stored(site)
-    is_discarded = all(type(variable).__name__ == "DropVar" for variable in site.equation.outvars)
-    if site.name not in ("swap", "addupdate") or not places or not is_discarded:
+    if site.name not in ("swap", "addupdate") or not places:
         return
     for value in site.scope:
         if not is_array(value.variable) or value.variable.aval.shape:
@@ -321,7 +321,8 @@ def _guarded(site: Site, place: int, variable: Var, condition: Function) -> Sequ
     if site.name == "addupdate":
         keep: Function = lambda x, given: jnp.where(condition(given), x, jnp.zeros_like(x))  # noqa: E731
         return before(equation, {place: keep}, variable)
-    old, stored = (new_variable(value) for _ in range(2))
+    (old,) = equation.outvars
+    stored = new_variable(old)
     choose: Function = lambda x, before, given: jnp.where(condition(given), x, before)  # noqa: E731
-    again = equation.replace(invars=substitute(equation.invars, place, stored))
-    return [equation.replace(outvars=[old]), *define(stored, choose, [value, old, variable]), again]
+    again = equation.replace(invars=substitute(equation.invars, place, stored), outvars=[new_variable(old)])
+    return [equation, *define(stored, choose, [value, old, variable]), again]

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, islice
-from typing import Any
+from typing import Any, Protocol
 
 from kerneltest.core.details import ErrorCause, Mismatch
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.item import Outcome
-from kerneltest.localize.case_replay import CaseReplay, replay_cases, replay_until
+from kerneltest.localize.case_replay import replay_cases, replay_until
 from kerneltest.localize.equation_replay import EquationReplay, equation_replays
 from kerneltest.localize.repairs import Repair, code_repairs, disturbances, equation_repairs
 from kerneltest.localize.special_origin import SpecialOrigin, find_overflow, find_special_origin, is_special
@@ -49,7 +49,25 @@ class LineSearch:
     complete: bool = True  # whether the time sufficed
 
 
-Replay = CaseReplay | EquationReplay
+class Replay(Protocol):
+    """A call with known results on which repairs are tried: a `CaseReplay` or an `EquationReplay`."""
+
+    @property
+    def case(self) -> AnyCase: ...
+
+    @property
+    def kernel(self) -> Any: ...
+
+    @property
+    def is_wrong(self) -> bool: ...
+
+    @property
+    def together(self) -> int: ...
+
+    @property
+    def most_edits(self) -> int: ...
+
+    def are_right(self, edits: Sequence[Any], /) -> list[bool]: ...
 
 
 @dataclass(slots=True)

@@ -225,7 +225,7 @@ def _rounded_to(site: Site) -> str | None:
         return None
     (result,) = site.equation.outvars
     dtype = dtype_of(result)
-    if is_float(dtype) and dtype.itemsize == 2 and primitive_of(site.equation).may_round:
+    if is_float(dtype) and dtype.itemsize <= 2 and primitive_of(site.equation).may_round:
         return str(dtype.name)
     is_cast = site.name == "convert_element_type" and is_integer_array(result) and is_integer_array(site.operands[0])
     return str(dtype.name) if is_cast and dtype_of(site.operands[0]).itemsize > dtype.itemsize else None

@@ -3,6 +3,8 @@
 A rule set says what a value is, and which function evaluates an equation on such values.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -182,7 +184,8 @@ class Machine:
 
     While a Pallas call runs, `program` is the current program's number along each axis of the grid, (1,) each, and
     `axes` are its numbers along the named axes of the meshes on which it runs. `rows` are the numbers of the rows that
-    are evaluated, in order, if steps treat them differently, else None.
+    are evaluated, in order, if steps treat them differently, else None; those with a loop of over `most_iterations` are
+    given up, and become `stuck`. `longest_loop` is the largest number of iterations so far.
     """
 
     def __init__(self, rules: RuleSet, substitutions: Mapping[Var, Var] | None = None) -> None:
@@ -192,6 +195,8 @@ class Machine:
         self.grid: Sequence[int] = ()
         self.axes: Mapping[str, Array] = {}
         self.rows: Array | None = None
+        self.most_iterations, self.longest_loop = math.inf, 0
+        self.stuck: set[int] = set()
         # By the jaxpr's id, with the jaxpr itself to keep that id in use.
         self._compiled: dict[int, tuple[Jaxpr, CompiledJaxpr]] = {}
 
@@ -313,7 +318,13 @@ def _while(machine: Machine, equation: Equation) -> EquationFunction:
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         carried = list(operands[start:])
-        while True:
+        for iteration in itertools.count():
+            machine.longest_loop = max(machine.longest_loop, iteration)
+            if iteration > machine.most_iterations:
+                if machine.rows is None:
+                    raise UnknownError("a loop without end")
+                machine.stuck.update(machine.rows.tolist())
+                return carried
             going = decisions(condition([*operands[:count], *carried])[0])
             if len(going) > 1 and going.any() and not going.all():
                 whole = [*operands[:start], *carried]
@@ -321,6 +332,7 @@ def _while(machine: Machine, equation: Equation) -> EquationFunction:
             if not going.any():
                 return carried
             carried = body([*operands[count:start], *carried])
+        raise AssertionError
 
     return evaluate
 

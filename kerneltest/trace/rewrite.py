@@ -248,7 +248,9 @@ def inline_equations(function: Callable[..., Any], operands: Sequence[Atom], res
 
 def trace_equations(function: Callable[..., Any], operands: Sequence[Atom]) -> OpenJaxpr:
     """The jaxpr of a function of operands."""
-    jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in operands)).jaxpr
+    jaxpr: OpenJaxpr = jax.make_jaxpr(function)(
+        *(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in operands)
+    ).jaxpr
     assert not jaxpr.constvars
     return jaxpr
 

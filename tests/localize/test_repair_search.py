@@ -1,5 +1,6 @@
 """What a search for repairs concludes from those that repair only some cases, if all were tried and if not."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ class FakeReplay:
     def case(self) -> Any:
         return SimpleNamespace(id=str(self.number))
 
-    def are_right(self, patches: list[str]) -> list[bool]:
+    def are_right(self, patches: Sequence[str]) -> list[bool]:
         return [patch in self.repairs for patch in patches]
 
 
