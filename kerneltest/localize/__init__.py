@@ -13,8 +13,9 @@ and the modules in the order in which to read them:
 3. `operators` is the table of the mistakes that people make, which mutation tests share: they plant what localisation
    repairs. `call_operators` has those of the grid and the index maps, `insertions` repairs that add a mask, a guard, a
    factor or an offset. `sites` finds the equations of one place in the source, and `edits` replaces them.
-4. From the jaxpr, nothing is lowered, so that kernels for TPUs and gradients can be searched, too. `equation_replay`
-   evaluates a kernel in float64, without rounding and with each float rounded to its dtype; both must be right.
+4. From the jaxpr, nothing is lowered, so that kernels for TPUs and Mosaic GPU, and gradients, can be searched, too.
+   `equation_replay` evaluates a kernel in float64, without rounding and with each float rounded to its dtype; both must
+   be right. `edited_evaluation` does so with many edits at once.
 5. In the simulator, `case_replay` runs a case's inputs through the original kernel or one with other bodies of its
    Pallas calls, or other values around them, and compares the outputs with the expected ones, bit for bit or within the
    bounds of the original comparison. `listing` has the operations of a body with their source lines, and spells out the

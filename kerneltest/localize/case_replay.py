@@ -1,7 +1,6 @@
 """Replays of cases in the simulator, of the original kernel and of patched ones, with the results compared."""
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -177,7 +176,11 @@ class CaseReplay:
       leaves: its inputs.
       original: the run of the original kernel.
       comparisons: of the outputs of the original kernel.
+      together: the number of repairs that are best tried at once.
+      most_edits: the number of repairs after which a search is given up.
     """
+
+    together, most_edits = 1, 2**10
 
     def __init__(self, case: AnyCase, variation: Variation, kernel: MutableKernel, signed_zeros: bool) -> None:
         self.case = case
@@ -205,6 +208,10 @@ class CaseReplay:
     def is_wrong(self) -> bool:
         return not self.is_right(self.original)
 
+    def are_right(self, patches: Sequence[Patch]) -> list[bool]:
+        """Tells for each patch whether the kernel is right with it."""
+        return [run is not None and self.is_right(run) for run in map(self.attempt, patches)]
+
     def attempt(self, patch: Patch) -> SimulatedRun | None:
         """Runs the kernel with a patch; returns None if the patched kernel raises."""
         try:
@@ -228,13 +235,13 @@ def replay_cases(pairing: Pairing, cases: Sequence[AnyCase], family: str, target
 
 
 def replay_until(
-    pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str, deadline: float
+    pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str, is_over: Callable[[], bool]
 ) -> Iterator[CaseReplay]:
-    """Replays as many cases as there is time for. The deadline is a time of `time.monotonic`."""
+    """Replays as many cases as there is time for. `is_over` tells whether to stop."""
     for replay in _simulated(pairing, cases, family, target):
         if replay is not None:
             yield replay
-        if time.monotonic() > deadline:
+        if is_over():
             return
 
 
@@ -242,6 +249,8 @@ def _simulated(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: 
     def make(case: AnyCase, variation: Variation, cache: Cache, kernels: dict[int, MutableKernel]) -> CaseReplay:
         key = id(variation.traced)
         if key not in kernels:
+            if reason := backend.unsupported_reason(variation.traced):
+                raise Failure(Verdict.UNAVAILABLE, reason)
             kernels[key] = MutableKernel(variation.traced, TARGETS[target], dict(case.signature.dims))
         with convert_exceptions("the simulation", Verdict.RUNTIME_ERROR):
             return CaseReplay(case, variation, kernels[key], pairing.signed_zeros)
@@ -250,13 +259,18 @@ def _simulated(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: 
     return replays(pairing, cases, family, backend, make)
 
 
+def never() -> bool:
+    """Returns False."""
+    return False
+
+
 def replays(
     pairing: Pairing,
     cases: Iterable[AnyCase],
     family: str,
     backend: Backend,
     make: Callable[[AnyCase, Variation, Cache, dict[int, K]], R],
-    deadline: float = math.inf,
+    is_over: Callable[[], bool] = never,
     known: Cache | None = None,
     kernels: dict[int, K] | None = None,
 ) -> Iterator[R | None]:
@@ -267,14 +281,14 @@ def replays(
       family: the family that the first one was recorded under: an invariant's name stands for the calls that it makes.
       backend: the backend for which the kernel is traced.
       make: makes the replay of a call. The kernels that it makes are kept, by the id of their trace.
-      deadline: when to stop, as a time of `time.monotonic`.
+      is_over: tells whether to stop.
       known, kernels: a cache and the kernels made so far, for further cases; new ones if they are None.
     """
     cache = known or Cache()
     kernels = {} if kernels is None else kernels
     try:
         for case in cases:
-            if time.monotonic() > deadline:
+            if is_over():
                 return
             try:
                 for variation in _variations(pairing, case, family, backend, cache):
@@ -289,8 +303,6 @@ def replays(
 def _variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, cache: Cache) -> Iterator[Variation]:
     # The calls of an invariant, or one that is compared with the oracle.
     traced = cache.traces.of(pairing, case.signature, backend)
-    if reason := backend.unsupported_reason(traced):
-        raise Failure(Verdict.UNAVAILABLE, reason)
     if sum(math.prod(array.shape) for array in (*traced.inputs, *traced.outputs)) > _MOST_ELEMENTS:
         raise Failure(Verdict.UNAVAILABLE, "too large to be replayed")
     expectation, _ = cache.expectations.of(pairing, case, traced)

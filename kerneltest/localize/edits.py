@@ -1,8 +1,10 @@
 """Edits of equations: what a mutation operator puts in place of an equation, which defines the same variables."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from types import FunctionType
 from typing import Any, TypeVar
 
 import jax
@@ -10,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from kerneltest.core.dtypes import DType, is_float, is_integer
-from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, Literal, Var
-from kerneltest.trace.rewrite import inline_equations
+from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, Literal, OpenJaxpr, Var
+from kerneltest.trace.rewrite import inline_equations, rename_equations, trace_equations
 from kerneltest.trace.walk import new_variable
 
 Function = Callable[..., Any]
@@ -54,6 +56,11 @@ def is_integer_array(atom: Atom) -> bool:
     return is_array(atom) and is_integer(dtype_of(atom))
 
 
+def is_boolean_array(atom: Atom) -> bool:
+    """Returns whether an operand is an array of booleans."""
+    return is_array(atom) and dtype_of(atom) == np.bool_
+
+
 def same_type(a: Atom, b: Atom) -> bool:
     """Returns whether one operand can take the place of another."""
     if is_array(a) and is_array(b):
@@ -78,7 +85,42 @@ def define(result: Var, function: Function, operands: Sequence[Atom]) -> list[Eq
 
     is_wide = any(dtype_of(atom).itemsize == 8 for atom in (result, *operands))
     with jax.enable_x64(True) if is_wide else nullcontext():
-        return inline_equations(of_free, free, [result])
+        try:
+            widest = jax.dtypes.canonicalize_dtype(np.float64)  # float32 unless 64 bits are enabled
+            key = widest, _identity(function), *map(_type_of, (result, *operands))
+            if key not in _TRACES:
+                if len(_TRACES) >= _MOST_TRACES:
+                    _TRACES.clear()
+                _TRACES[key] = trace_equations(of_free, free)
+            return rename_equations(_TRACES[key], free, [result])
+        except (TypeError, ValueError):  # a function without an identity
+            return inline_equations(of_free, free, [result])
+
+
+# Many edits are of the same function, whose trace takes most of their time.
+_TRACES: dict[Hashable, OpenJaxpr] = {}
+_MOST_TRACES = 4096
+
+
+def _type_of(atom: Atom) -> Hashable:
+    value = np.asarray(atom.val, dtype_of(atom)).tobytes() if isinstance(atom, Literal) else None
+    return tuple(atom.aval.shape), dtype_of(atom), value
+
+
+def _identity(function: Any) -> Hashable:
+    # Equal for functions that compute the same: those of one definition, with the same values around it.
+    match function:
+        case partial(func=inner, args=args, keywords=keywords):
+            return _identity(inner), *map(_identity, (*args, *keywords.values())), *keywords
+        case FunctionType(__code__=code, __defaults__=defaults, __closure__=cells):
+            around = (cell.cell_contents for cell in cells or ())
+            return code, *map(_identity, (*(defaults or ()), *around))
+        case list() | tuple():
+            return tuple(map(_identity, function))
+        case float():
+            return function.hex()  # -0 is another number
+    hash(function)
+    return type(function), function
 
 
 def compute(equation: Equation, function: Function) -> list[Equation]:

@@ -4,14 +4,11 @@ A formula is compared with the oracle without rounding, so that a small bound ca
 outputs with rounding must be right as well.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache as cached
 from functools import cached_property, partial
 from operator import attrgetter
 
-import jax
 import numpy as np
 
 from kerneltest.backends.registry import resolve
@@ -22,63 +19,43 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import Variation
-from kerneltest.judge.compare import compare_outputs
+from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong
 from kerneltest.judge.formula import compare_closely
-from kerneltest.localize.case_replay import distinctive_cases, replays
-from kerneltest.localize.sites import LocatedJaxpr, SiteKey, locate_equations, site_key
-from kerneltest.oracle.expectation import Expectation, ExpectedOutputs
+from kerneltest.localize.case_replay import distinctive_cases, never, replays
+from kerneltest.localize.edited_evaluation import Edit, EditableJaxpr, EditableRules
+from kerneltest.localize.sites import LocatedJaxpr, locate_equations
+from kerneltest.oracle.expectation import Expectation, ExpectedOutputs, Outputs
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
-from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
+from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.primitives import primitive_of
 from kerneltest.trace.tracing import Traced, trace_in_float64
 
 # A kernel that NumPy evaluates as it is or with other equations, with and without rounding.
 
-# Makes a mutated jaxpr; None if the mutation does not apply to it.
-Mutate = Callable[[LocatedJaxpr], ClosedJaxpr | None]
-
-
-@dataclass(frozen=True, slots=True)
-class EquationPatch:
-    """Other equations of a kernel."""
-
-    mutate: Mutate | None = None  # mutates its jaxpr; None to leave it
-    unrounded: SiteKey | None = None  # the place of the equations whose results are not rounded, or do not wrap
-
-    def apply(self, jaxpr: LocatedJaxpr) -> ClosedJaxpr:
-        changed = None if self.mutate is None else self.mutate(jaxpr)
-        return jaxpr.jaxpr if changed is None else changed
-
-
-_NO_PATCH = EquationPatch()
+# An edit of a located jaxpr; nothing if it does not apply to it.
+MakeEdit = Callable[[LocatedJaxpr], Edit]
 
 
 class EvaluatedRun:
-    """The outputs of one evaluation, each computed when it is first asked for."""
+    """The outputs of one evaluation, each computed when it is first asked for.
 
-    def __init__(self, kernel: "EvaluatedKernel", leaves: Sequence[Array], patch: EquationPatch) -> None:
-        self._kernel, self._leaves, self._patch = kernel, leaves, patch
+    Attributes:
+      rounded: the outputs in the kernel's dtypes, with each float rounded to its dtype.
+      formula: the outputs without rounding, float64 in place of floats of 16 bits or more.
+    """
 
-    @cached_property
-    def rounded(self) -> tuple[Array, ...]:
-        """The outputs in the kernel's dtypes, with each float rounded to its dtype."""
-        kernel, patch = self._kernel, self._patch
-        outputs = self._evaluate(kernel.rounded if patch == _NO_PATCH else kernel.with_rounding(patch))
-        return tuple(x.astype(o.dtype, copy=False) for x, o in zip(outputs, self._kernel.traced.outputs, strict=True))
+    def __init__(self, rounded: Callable[[], Outputs], formula: Callable[[], Outputs]) -> None:
+        self._rounded, self._formula = rounded, formula
 
     @cached_property
-    def formula(self) -> tuple[Array, ...]:
-        """The outputs without rounding, float64 in place of floats of 16 bits or more."""
-        kernel, patch = self._kernel, self._patch
-        return self._evaluate(kernel.formula if patch == _NO_PATCH else kernel.without_rounding(patch))
+    def rounded(self) -> Outputs:
+        return self._rounded()
 
-    def _evaluate(self, kernel: BatchedKernel) -> tuple[Array, ...]:
-        leaves = [x.astype(np.float64) if is_promotable(x.dtype) else x for x in self._leaves]
-        with jax.enable_x64(True), np.errstate(all="ignore"):
-            return tuple(output[0] for output in kernel([leaf[None] for leaf in leaves]))
+    @cached_property
+    def formula(self) -> Outputs:
+        return self._formula()
 
 
 class EvaluatedKernel:
@@ -99,42 +76,34 @@ class EvaluatedKernel:
         self.own = LocatedJaxpr(locate_equations(traced.jaxpr), lengths)
         self.wide = LocatedJaxpr(locate_equations(wide.jaxpr), lengths) if wide is not None else self.own
         self.promoted = PromotedKernel(wide or traced)
+        shapes = [tuple(output.shape) for output in traced.outputs]
+        self._rounded = EditableJaxpr(self.own, shapes, _RoundedRules())
+        self._formula = EditableJaxpr(self.wide, shapes, EditableRules())
 
-    @cached_property
-    def rounded(self) -> BatchedKernel:
-        """It as it is, with roundings."""
-        return self.with_rounding(_NO_PATCH)
+    def run(self, leaves: Sequence[Array], make: MakeEdit | None = None) -> EvaluatedRun:
+        return EvaluatedRun(
+            lambda: self._narrow(self._rounded.evaluate(leaves, make(self.own) if make else ())),
+            lambda: self._formula.evaluate(leaves, make(self.wide) if make else ()),
+        )
 
-    @cached_property
-    def formula(self) -> BatchedKernel:
-        """It as it is, without rounding."""
-        return self.without_rounding(_NO_PATCH)
+    def run_all(self, leaves: Sequence[Array], edits: Sequence[MakeEdit], *, rounded: bool) -> Iterator[Outputs | None]:
+        """Yields the outputs with each of some edits; None for one that raises."""
+        evaluated, located = (self._rounded, self.own) if rounded else (self._formula, self.wide)
+        for outputs in evaluated.evaluate_all(leaves, (partial(make, located) for make in edits)):
+            yield self._narrow(outputs) if rounded and outputs is not None else outputs
 
-    def with_rounding(self, patch: EquationPatch) -> BatchedKernel:
-        return BatchedKernel(replace(self.traced, jaxpr=patch.apply(self.own)), _RoundedRules(patch.unrounded))
-
-    def without_rounding(self, patch: EquationPatch) -> BatchedKernel:
-        return BatchedKernel(replace(self.traced, jaxpr=patch.apply(self.wide)), KernelRules(promotes=True))
-
-    def run(self, leaves: Sequence[Array], patch: EquationPatch | None = None) -> EvaluatedRun:
-        return EvaluatedRun(self, leaves, patch or _NO_PATCH)
+    def _narrow(self, outputs: Outputs) -> Outputs:
+        return tuple(x.astype(o.dtype, copy=False) for x, o in zip(outputs, self.traced.outputs, strict=True))
 
 
-class _RoundedRules(KernelRules):
-    """Promoted numbers, rounded to the dtypes of the kernel but for the results of one place."""
-
-    def __init__(self, unrounded: SiteKey | None) -> None:
-        super().__init__(promotes=True)
-        self._unrounded = unrounded
+class _RoundedRules(EditableRules):
+    """Promoted numbers, rounded to the dtypes of the kernel."""
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
-        evaluate, primitive = super().rule(machine, equation), primitive_of(equation)
-        if not primitive.may_round or len(equation.outvars) != 1 or not hasattr(equation.outvars[0].aval, "dtype"):
+        evaluate = super().rule(machine, equation)
+        if not _may_round(equation):
             return evaluate
         dtype = np.dtype(equation.outvars[0].aval.dtype)
-        unrounded = self._unrounded
-        if unrounded is not None and unrounded[1] == primitive.name and site_key(equation) == unrounded:
-            return (lambda operands: operands) if is_integer(dtype) else evaluate
         if not is_float(dtype) or not is_promotable(dtype) or dtype == np.float64:
             return evaluate
 
@@ -143,16 +112,33 @@ class _RoundedRules(KernelRules):
 
         return rounded
 
+    def unrounded(self, machine: Machine, equation: Equation) -> EquationFunction:
+        if self.is_lossy_cast(equation) or not _may_round(equation):
+            return super().unrounded(machine, equation)
+        if is_integer(np.dtype(equation.outvars[0].aval.dtype)):
+            return lambda operands: operands
+        return EditableRules.rule(self, machine, equation)
+
+
+def _may_round(equation: Equation) -> bool:
+    one = len(equation.outvars) == 1 and hasattr(equation.outvars[0].aval, "dtype")
+    return one and primitive_of(equation).may_round
+
 
 class EquationReplay:
-    """A call of a kernel with known results, evaluated in NumPy: as `CaseReplay`."""
+    """A call of a kernel with known results, evaluated in NumPy: as `CaseReplay`.
+
+    An element of the original kernel's outputs may be wrong with rounding or without.
+    """
+
+    together, most_edits = 256, 2**13
 
     def __init__(
         self, case: AnyCase, variation: Variation, kernel: EvaluatedKernel, formulas: Sequence[Expectation | None]
     ) -> None:
         self.case, self.kernel = case, kernel
         self._leaves, self._checks, self._formulas = variation.leaves, variation.checks, formulas
-        self._samples = cached(self._sample)
+        self._samples, self._found = cached(self._sample), cached(self._compare_original)
         self._original = kernel.run(self._leaves)
         self._precision = variation.traced.adapt_precision(XLA_CPU)
 
@@ -169,47 +155,95 @@ class EquationReplay:
     @cached_property
     def has_wrong_formula(self) -> bool:
         """True if an output of the original kernel is wrong without roundings."""
-        return any(mask.any() for mask in self._wrong_without_rounding(self._original))
+        return any(is_wrong(self._found(check, rounded)) for check, rounded in self._questions if not rounded)
 
     @cached_property
     def is_wrong_as_rounded(self) -> bool:
         """True if an output of the original kernel is wrong with the roundings of its dtypes."""
-        return any(mask.any() for mask in self._wrong_as_rounded(self._original))
+        return any(is_wrong(self._found(check, rounded)) for check, rounded in self._questions if rounded)
 
-    @property
+    @cached_property
     def is_wrong(self) -> bool:
         """True if an output of the original kernel is wrong, with or without rounding."""
         return self.has_wrong_formula or self.is_wrong_as_rounded
 
-    def _sample(self, arithmetic: SampleArithmetic) -> tuple[Array, ...]:
+    @property
+    def _questions(self) -> Iterator[tuple[int, bool]]:
+        # The numbers of the checks, and whether they are made without rounding or with it.
+        yield from ((number, False) for number, formula in enumerate(self._formulas) if formula is not None)
+        yield from ((number, True) for number in range(len(self._checks)))
+
+    def _compare(self, check: int, rounded: bool, outputs: Outputs) -> list[Comparison]:
+        part, formula = self._checks[check].take(outputs), self._formulas[check]
+        if rounded:
+            return compare_outputs(part, self._expected[check], signed_zeros=self._expected[check].bitwise)
+        assert formula is not None
+        # Samples of the original kernel widen the bound of every repair.
+        return compare_closely(part, formula, lambda arithmetic: self._checks[check].take(self._samples(arithmetic)))
+
+    def _compare_original(self, check: int, rounded: bool) -> list[Comparison]:
+        return self._compare(check, rounded, self._original.rounded if rounded else self._original.formula)
+
+    def _sample(self, arithmetic: SampleArithmetic) -> Outputs:
         try:
             return tuple(self.kernel.promoted.sample(self._leaves, arithmetic))
         except UnknownError:
             return tuple(output[None] for output in self._original.formula)
 
-    def attempt(self, patch: EquationPatch) -> EvaluatedRun:
-        return self.kernel.run(self._leaves, patch)
+    def are_right(self, edits: Sequence[MakeEdit]) -> list[bool]:
+        """Tells for each edit whether it leaves no element wrong, neither with rounding nor without."""
+        found = [True] * len(edits)
+        for rounded in (False, True):
+            checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
+            left = [number for number, right in enumerate(found) if right and checks]
+            runs = self.kernel.run_all(self._leaves, [edits[number] for number in left], rounded=rounded)
+            for number, outputs in zip(left, runs, strict=True):
+                found[number] = outputs is not None and self._is_right(outputs, checks, rounded)
+        return found
 
-    def is_right(self, run: EvaluatedRun) -> bool:
-        """Tells whether no element is wrong, neither with rounding nor without; a patch that raises is not right."""
+    def disturbed(self, edits: Sequence[MakeEdit]) -> list[tuple[bool, bool]]:
+        """Tells for each edit whether it changes an element that is wrong, and one that is right."""
+        rounded = not any(is_wrong(self._found(*question)) for question in self._questions if not question[1])
+        checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
+        found = []
+        for outputs in self.kernel.run_all(self._leaves, edits, rounded=rounded):
+            parts = [self._checks[check].take(outputs) for check in checks] if outputs is not None else []
+            changed = [
+                (before.wrong, ~_same(before.actual, new))
+                for check, part in zip(checks, parts, strict=False)
+                for before, new in zip(self._found(check, rounded), part, strict=True)
+            ]
+            found.append((any((c & w).any() for w, c in changed), any((c & ~w).any() for w, c in changed)))
+        return found
+
+    def _is_right(self, outputs: Outputs, checks: Sequence[int], rounded: bool) -> bool:
+        for check in checks:
+            before, part = self._found(check, rounded), self._checks[check].take(outputs)
+            if not all(map(_may_be_right, before, part)):
+                return False
         try:
-            masks = itertools.chain(self._wrong_without_rounding(run), self._wrong_as_rounded(run))
-            return not any(mask.any() for mask in masks)
-        except Exception:
+            return not any(is_wrong(self._compare(check, rounded, outputs)) for check in checks)
+        except Exception:  # in samples, for example
             return False
 
-    def _wrong_without_rounding(self, run: EvaluatedRun) -> Iterator[Array]:
-        for check, formula in zip(self._checks, self._formulas, strict=True):
-            if formula is not None:
-                # Samples of the original kernel widen the bound of every repair.
-                sample = partial(lambda part, arithmetic: part.take(self._samples(arithmetic)), check)
-                for found in compare_closely(check.take(run.formula), formula, sample):
-                    yield found.wrong
 
-    def _wrong_as_rounded(self, run: EvaluatedRun) -> Iterator[Array]:
-        for check, expected in zip(self._checks, self._expected, strict=True):
-            for found in compare_outputs(check.take(run.rounded), expected, signed_zeros=expected.bitwise):
-                yield found.wrong
+def _same(one: Array, other: Array) -> Array:
+    return np.asarray((one == other) | ((one != one) & (other != other)))
+
+
+def _may_be_right(before: Comparison, got: Array) -> bool:
+    # Whether an edit may have corrected all elements that were wrong: its cheapest test, before they are compared.
+    if not before.wrong.any():
+        return True
+    new, old, rounded = (x[before.wrong] for x in (got, before.actual, before.rounded))
+    with np.errstate(all="ignore"):
+        if _same(new, old).any():
+            return False
+        if not is_float(got.dtype):
+            return True
+        number, expected, bound = new.astype(np.float64), before.wanted[before.wrong], before.bound[before.wrong]
+        is_near = (np.abs(number - expected) <= bound) | (new == rounded)
+        return bool((is_near | ~np.isfinite(number) | ~np.isfinite(expected)).all())
 
 
 def equation_replays(
@@ -218,7 +252,7 @@ def equation_replays(
     family: str,
     *,
     distinctive: bool = True,
-    deadline: float = np.inf,
+    is_over: Callable[[], bool] = never,
     cache: Cache | None = None,
     kernels: dict[int, EvaluatedKernel] | None = None,
     judge: Callable[[EquationReplay], bool] = attrgetter("is_wrong"),
@@ -230,7 +264,7 @@ def equation_replays(
       cases: the cases.
       family: the family that the first one was recorded under.
       distinctive: whether cases with distinctive values are added for the same lengths.
-      deadline: when to stop, as a time of `time.monotonic`.
+      is_over: tells whether to stop.
       cache, kernels: as for `replays`.
       judge: judges the original kernel; a case with which it raises cannot be evaluated.
     """
@@ -256,6 +290,6 @@ def equation_replays(
     if distinctive:
         cases = list(cases)
         cases += distinctive_cases(pairing, cases)
-    for replay in replays(pairing, cases, family, backend, make, deadline, cache, kernels):
+    for replay in replays(pairing, cases, family, backend, make, is_over, cache, kernels):
         if replay is not None:
             yield replay

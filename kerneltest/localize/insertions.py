@@ -14,14 +14,17 @@ from kerneltest.localize.edits import (
     after,
     before,
     compute,
+    define,
     dtype_of,
     is_array,
     is_float_array,
     is_integer_array,
+    substitute,
 )
-from kerneltest.localize.sites import Site
+from kerneltest.localize.sites import ScopedValue, Site
 from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, Literal, Var
 from kerneltest.trace.primitives import Kind, access_parts, kind_of, primitive_of
+from kerneltest.trace.walk import new_variable
 
 _REDUCING = frozenset({Kind.REDUCTION, Kind.SCAN, Kind.PRODUCT})
 
@@ -40,7 +43,8 @@ def mask(site: Site) -> Iterator[EquationChange]:
         where = "result" if number is None else f"operand {number}"
         for key, words, conditions, fill, function in _masks(site, atom):
             edit = _change_at(site, number, function, *conditions)
-            yield EquationChange(f"masking {what} by {words} with {fill:g}", edit, f"{where} {key}", 1)
+            # The mask may be missing in several places.
+            yield EquationChange(f"masking {what} by {words} with {fill:g}", edit, f"{where} {key}", 1, literal=False)
 
 
 def _change_at(site: Site, number: int | None, function: Function, *more: Atom) -> Callable[[], Sequence[Equation]]:
@@ -69,6 +73,13 @@ def _masks(site: Site, atom: Atom) -> Iterator[tuple[str, str, list[Var], float,
         for fill in fills:
             function = partial(_select, axes=axes, fill=fill)
             yield f"{key} {fill}", words, [value.variable for value, _ in conditions], fill, function
+    for value in site.scope:
+        if value.name not in _POSITIONS or not is_integer_array(value.variable) or not value.variable.aval.shape:
+            continue
+        for axis, (name, length), fill in product(_axes_along(value.variable, atom), site.jaxpr.lengths.items(), fills):
+            function = partial(_select_below, axis=axis, length=length, fill=fill)
+            words = f"{value}{along(axis)} < {name}"
+            yield f"{value.key}@{axis} < {name} {fill}", words, [value.variable], fill, function
 
 
 def conjunctions(
@@ -102,6 +113,13 @@ def along(axis: int | None) -> str:
     return "" if axis is None else f" along axis {axis}"
 
 
+_POSITIONS = frozenset("iota add broadcast_in_dim".split())
+
+
+def _select_below(x: Any, positions: Any, *, axis: int | None, length: int, fill: float) -> Any:
+    return _select(x, positions < length, axes=[axis], fill=fill)
+
+
 def _select(x: Any, *conditions: Any, axes: Sequence[int | None], fill: float) -> Any:
     for condition, axis in zip(conditions, axes, strict=True):
         x = jnp.where(_aligned(condition, axis, x), x, jnp.asarray(fill, x.dtype))
@@ -127,10 +145,19 @@ _GUARDS: dict[str, tuple[tuple[str, Function], ...]] = {
     ),
     "sqrt": (("taking the root of at least 0", lambda x: jnp.sqrt(jnp.maximum(x, 0))),),
     "mul": (("giving 0 where an operand is 0", lambda x, y: jnp.where((x == 0) | (y == 0), 0, x * y)),),
-    "exp": (("limiting the exponent to at most 0", lambda x: jnp.exp(jnp.minimum(x, 0))),),
+    "exp": (
+        ("limiting the exponent to at most 0", lambda x: jnp.exp(jnp.minimum(x, 0))),
+        ("subtracting the maximum from the exponent", lambda x: jnp.exp(_below_maximum(x))),
+    ),
     # An epsilon against a division by zero.
     "add": (("adding the constant only to 0", lambda x, y: jnp.where(x == 0, y, x)),),
 }
+
+
+def _below_maximum(x: Any) -> Any:
+    # Along the last axis, as in a softmax. A row of -inf stays as it is.
+    most = jnp.max(x, axis=-1, keepdims=True) if x.ndim else x
+    return x - jnp.where(jnp.isfinite(most), most, 0)
 
 
 def guard(site: Site) -> Iterator[EquationChange]:
@@ -162,6 +189,47 @@ def rescale(site: Site) -> Iterator[EquationChange]:
                 yield EquationChange(f"{verb} {what} by {words}", edit, f"{verb} {place} {key}", 3)
 
 
+def rescale_by_maximum(site: Site) -> Iterator[EquationChange]:
+    """Yields sums with a term multiplied by exp(a - b), where b is a maximum, as a sum so far needs where that rose."""
+    if site.name not in ("add", "reduce_sum") or not is_float_array(site.equation.outvars[0]):
+        return
+    values = [value for value in site.scope if is_float_array(value.variable)]
+    maxima = [value for value in values if _is_maximum(value, values)]
+    for number, atom in enumerate(site.operands):
+        for old, new in product(values, maxima) if not isinstance(atom, Literal) else ():
+            if old is new or new.variable.aval.shape not in ((), old.variable.aval.shape):
+                continue
+            for axis in _axes_along(old.variable, atom):
+                edit = _change_at(site, number, partial(_by_exponential, axis=axis), old.variable, new.variable)
+                phrase = f"multiplying operand {number + 1} of {site.name} by exp({old} - {new})"
+                yield EquationChange(phrase, edit, f"exponential {number} {old.key} {new.key} {axis}", 3, literal=False)
+
+
+def _is_maximum(value: ScopedValue, values: Sequence[ScopedValue]) -> bool:
+    # Directly, or by way of a guard against infinities.
+    if value.site is None or value.name in _MAXIMA:
+        return value.site is not None
+    operands = {id(v) for v in value.site.operands}
+    is_guard = kind_of(value.site.equation) is Kind.CALL or value.name == "select_n"
+    return is_guard and any(v.name in _MAXIMA for v in values if id(v.variable) in operands)
+
+
+_MAXIMA = frozenset({"max", "reduce_max"})
+
+
+def _by_exponential(x: Any, old: Any, new: Any, *, axis: int | None) -> Any:
+    difference = jnp.where(old == new, 0, old - new)  # also where both are -inf
+    return x * _aligned(jnp.exp(difference), axis, x)
+
+
+def _axes_along(vector: Atom, atom: Atom) -> list[int | None]:
+    # The axes of an array along which a vector may lie; None if it has the shape of the array or is a scalar.
+    inner, shape = tuple(vector.aval.shape), tuple(atom.aval.shape)
+    if inner in ((), shape):
+        return [None]
+    return [axis for axis, length in enumerate(shape) if inner == (length,)] if len(shape) > 1 else []
+
+
 def _scale(x: Any, *by: Any, factor: Any, axis: int | None, divides: bool) -> Any:
     by_what = _aligned(by[0], axis, x) if by else jnp.asarray(factor, x.dtype)
     return x / by_what if divides else x * by_what
@@ -176,17 +244,12 @@ def _factors(site: Site, atom: Atom) -> Iterator[tuple[str, str, Any, int | None
             yield key, f"{number:.9g}", number, None
     for name, length in site.jaxpr.lengths.items():
         yield f"length {name}", f"the length {name}={length}", float(length), None
-    shape = tuple(atom.aval.shape)
     for value in site.scope:
-        if not is_float_array(value.variable) or value.variable is atom:
-            continue
-        inner = tuple(value.variable.aval.shape)
-        if inner == ():
-            yield value.key, str(value), value.variable, None
-        elif len(inner) == 1 and len(shape) > 1:
-            for axis, length in enumerate(shape):
-                if inner == (length,):
-                    yield f"{value.key}@{axis}", f"{value}{along(axis)}", value.variable, axis
+        if is_float_array(value.variable) and value.variable is not atom:
+            for axis in _axes_along(value.variable, atom):
+                if axis is not None or value.variable.aval.shape == ():
+                    at = "" if axis is None else f"@{axis}"
+                    yield f"{value.key}{at}", f"{value}{along(axis)}", value.variable, axis
 
 
 def shift(site: Site) -> Iterator[EquationChange]:
@@ -199,4 +262,67 @@ def shift(site: Site) -> Iterator[EquationChange]:
             by = length - its_length
             edit = partial(before, site.equation, {number: lambda x, by=by: x + jnp.asarray(by, x.dtype)})
             phrase = f"adding {one} - {other} to operand {number + 1} of the comparison"
-            yield EquationChange(phrase, edit, f"shift by {one} - {other}")
+            yield EquationChange(phrase, edit, f"shift by {one} - {other}", 1)
+
+
+_FUNCTIONS: dict[str, Function] = {
+    "sqrt": jnp.sqrt,
+    "rsqrt": lambda x: 1 / jnp.sqrt(x),
+    "exp": jnp.exp,
+    "log": jnp.log,
+    "tanh": jnp.tanh,
+}
+_SIGNS: dict[str, Function] = {"add": lambda x, y: x + y, "mul": lambda x, y: x * y}
+
+
+def exchange_operations(site: Site) -> Iterator[EquationChange]:
+    """Yields `f(x) + c` for `f(x + c)` and the other way round; the same for factors."""
+    inner = next((v.site for v in reversed(site.scope) if site.operands and v.variable is site.operands[0]), None)
+    if inner is None or len(site.equation.outvars) != 1 or not is_float_array(site.equation.outvars[0]):
+        return
+    if site.name in _FUNCTIONS and inner.name in _SIGNS:
+        function, sign, operands = _FUNCTIONS[site.name], _SIGNS[inner.name], inner.operands
+        changed: Function = lambda x, c: sign(function(x), c)  # noqa: E731
+    elif site.name in _SIGNS and inner.name in _FUNCTIONS:
+        function, sign = _FUNCTIONS[inner.name], _SIGNS[site.name]
+        operands = [inner.operands[0], site.operands[1]]
+        changed = lambda x, c: function(sign(x, c))  # noqa: E731
+    else:
+        return
+    if isinstance(operands[1], Literal) and not isinstance(operands[0], Literal):
+        (result,) = site.equation.outvars
+        yield EquationChange(
+            f"exchanging {inner.name} and {site.name}", partial(define, result, changed, operands), cost=1
+        )
+
+
+def guard_store(site: Site) -> Iterator[EquationChange]:
+    """Yields stores that are made only under a condition in scope, or only by the first program along an axis."""
+    places = _stored(site)
+    if site.name not in ("swap", "addupdate") or not places:
+        return
+    for value in site.scope:
+        if not is_array(value.variable) or value.variable.aval.shape:
+            continue
+        if dtype_of(value.variable) == np.bool_:
+            conditions: tuple[tuple[str, Function], ...] = ((f"{value}", lambda x: x), (f"not {value}", lambda x: ~x))
+        elif value.name == "program_id":
+            conditions = ((f"{value} = 0", lambda x: x == 0), (f"{value} > 0", lambda x: x > 0))
+        else:
+            continue
+        for words, condition in conditions:
+            edit = partial(_guarded, site, places[0], value.variable, condition)
+            yield EquationChange(f"storing only if {words}", edit, f"guard {value.key} {words}", 2, literal=False)
+
+
+def _guarded(site: Site, place: int, variable: Var, condition: Function) -> Sequence[Equation]:
+    # A store is made, and then undone where the condition does not hold.
+    equation, value = site.equation, site.operands[place]
+    if site.name == "addupdate":
+        keep: Function = lambda x, given: jnp.where(condition(given), x, jnp.zeros_like(x))  # noqa: E731
+        return before(equation, {place: keep}, variable)
+    (old,) = equation.outvars
+    stored = new_variable(old)
+    choose: Function = lambda x, before, given: jnp.where(condition(given), x, before)  # noqa: E731
+    again = equation.replace(invars=substitute(equation.invars, place, stored), outvars=[new_variable(old)])
+    return [equation, *define(stored, choose, [value, old, variable]), again]

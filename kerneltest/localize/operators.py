@@ -9,7 +9,7 @@ another value of the same type. The table at the end of this module lists them a
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -177,6 +177,15 @@ def _swap_choice(site: Site) -> Iterator[EquationChange]:
     if site.name == "select_n" and len(site.operands) == 3:
         which, no, yes = site.operands
         yield EquationChange("branches of `where` swapped", lambda: [site.equation.replace(invars=[which, yes, no])])
+
+
+def _as_repair(changes: Changes, words: str, cost: int = 1) -> Changes:
+    # A planted change as a repair: what was exchanged is exchanged back.
+    def repair(site: Site) -> Iterator[EquationChange]:
+        for change in changes(site):
+            yield replace(change, phrase=words, key=change.key or change.phrase, cost=cost)
+
+    return repair
 
 
 def _change_exponent(site: Site) -> Iterator[EquationChange]:
@@ -366,6 +375,22 @@ def _change_other(site: Site) -> Iterator[EquationChange]:
         new = 1.0 if np.asarray(parts.other.val).astype(np.float64) == 0 else 0.0
         changed = parts._replace(other=with_value(parts.other, new))
         yield EquationChange(f"other={new:g}", lambda: [with_access_parts(site.equation, changed)])
+
+
+def _other_fills(site: Site) -> Iterator[EquationChange]:
+    parts = _access(site)
+    if parts is None or parts.mask is None or parts.other is None or kind_of(site.equation) is not Kind.READ:
+        return
+    literal = parts.other if isinstance(parts.other, Literal) else None
+    for fill in (0.0, 1.0, -np.inf, np.inf) if literal is not None and is_float_array(literal) else (0, 1):
+        if literal is not None and float(np.asarray(literal.val).astype(np.float64)) != fill:
+            changed = parts._replace(other=with_value(literal, fill))
+            edit = partial(_with_parts, site.equation, changed)
+            yield EquationChange(f"giving the masked load other={fill:g}", edit)
+
+
+def _with_parts(equation: Equation, parts: AccessParts) -> list[Equation]:
+    return [with_access_parts(equation, parts)]
 
 
 def _is_discarded(equation: Equation) -> bool:
@@ -572,14 +597,24 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("operands-swapped", "Operands are exchanged", _swap_operands),
     Operator("conjunction", "Conditions are joined the wrong way", **_both(_mistaken("and or"))),
     Operator("condition-dropped", "One of several conditions is forgotten", partial(_drop, "condition")),
-    Operator("choice-swapped", "The branches of a choice are exchanged", _swap_choice),
+    Operator(
+        "choice-swapped",
+        "The branches of a choice are exchanged",
+        _swap_choice,
+        _as_repair(_swap_choice, "exchanging the branches of `where`"),
+    ),
     Operator("choice-dropped", "A guard or a mask of values is forgotten", partial(_drop, "choice")),
     Operator("extreme-swapped", "A limit is on the wrong side", **_both(_mistaken("max min"))),
     Operator("limit-dropped", "A limit is forgotten", partial(_drop, "limit")),
     Operator("negation-dropped", "The sign of a value is wrong", partial(_plant_other, _mistaken("neg"))),
     Operator("function-replaced", "A similar function is called, or none at all", **_both(_OTHERS)),
     Operator("exponent-changed", "An exponent is off by one", _change_exponent),
-    Operator("reduction-replaced", "Another reduction is taken", _replace_reduction),
+    Operator(
+        "reduction-replaced",
+        "Another reduction is taken",
+        _replace_reduction,
+        _as_repair(_replace_reduction, "another reduction"),
+    ),
     Operator("operation-added", "An operation is one too many", repair=_remove),
     Operator("operand-exchanged", "Another value or reference is used", repair=_exchange),
     Operator(
@@ -593,23 +628,36 @@ OPERATORS: tuple[Operator, ...] = (
         "The mask of a load or a store is inverted",
         partial(_change_mask, "with its mask inverted", jnp.logical_not),
     ),
-    Operator("other-changed", "Masked elements get the wrong value", _change_other),
+    Operator("other-changed", "Masked elements get the wrong value", _change_other, _other_fills),
     Operator("store-dropped", "A result is not stored", _drop_store),
+    Operator("store-unguarded", "Something is stored too often", repair=insertions.guard_store),
     Operator("store-doubled", "Something is added twice", _store_twice),
     Operator("slice-shifted", "A slice starts one element too late", _shift_slice),
     Operator("synchronisation-dropped", "A wait, a signal or a copy is forgotten", _drop_synchronisation),
-    Operator("branches-swapped", "A branch is taken in the wrong case", partial(_change_branches, True)),
+    Operator(
+        "branches-swapped",
+        "A branch is taken in the wrong case",
+        partial(_change_branches, True),
+        _as_repair(partial(_change_branches, True), "exchanging the branches"),
+    ),
     Operator("branch-always", "A condition is forgotten: one branch is always taken", partial(_change_branches, False)),
     Operator(
         "value-unguarded", "Zero, negative numbers or infinities are not guarded against", repair=insertions.guard
     ),
     Operator("scale-dropped", "A scale is forgotten, or applied twice", repair=insertions.rescale),
+    Operator("sum-not-rescaled", "A sum so far keeps an old maximum", repair=insertions.rescale_by_maximum),
+    Operator("operations-exchanged", "Operations are in the wrong order", repair=insertions.exchange_operations),
     Operator("position-shifted", "Positions are counted from the wrong end", repair=insertions.shift),
     Operator("sum-narrowed", "Sums are accumulated in 16 bits", partial(_narrow_result, _SUMMED)),
     Operator("result-narrowed", "A result is kept in 16 bits", partial(_narrow_result, _COMPUTED)),
     Operator("cast-narrowed", "A cast goes through a narrower type", _narrow_cast),
     Operator("product-narrowed", "A matrix product takes its operands in 16 bits", _narrow_product),
-    Operator("product-transposed", "An operand of a matrix product is transposed", _transpose_operand),
+    Operator(
+        "product-transposed",
+        "An operand of a matrix product is transposed",
+        _transpose_operand,
+        _as_repair(_transpose_operand, "transposing an operand of the product"),
+    ),
     Operator("transpose-dropped", "An axis is transposed or not", _drop_transpose),
     Operator("program-id-shifted", "A program works on the block of the program before it", _shift_program),
     Operator("grid-shortened", "The last programs are never launched", call_operators.shorten_grid),

@@ -2,28 +2,72 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from itertools import compress, islice
+from typing import Any, Protocol
 
 from kerneltest.core.details import ErrorCause, Mismatch
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.item import Outcome
-from kerneltest.localize.case_replay import CaseReplay, replay_cases, replay_until
+from kerneltest.localize.case_replay import replay_cases, replay_until
 from kerneltest.localize.equation_replay import EquationReplay, equation_replays
-from kerneltest.localize.repairs import Repair, code_repairs, equation_repairs
+from kerneltest.localize.repairs import Repair, code_repairs, disturbances, equation_repairs
 from kerneltest.localize.special_origin import SpecialOrigin, find_overflow, find_special_origin, is_special
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.records.schema import FaultLocation
 
+_MOST_FIXING = 200  # repairs that fix the first wrong replay and are tried on others
 _MOST_CANDIDATES = 8  # repairs that are tried on further cases
-_LEAST_FIXED = 3  # wrong replays that a repair must fix to be believed to repair one of two bugs
-_FIRST_SHARE = 0.7  # of the time, in which repairs are tried on the first wrong replay
+_MOST_FURTHER = 32  # of these cases
+# Wrong replays that a repair must fix to be believed to repair one of two bugs, their share, and its highest cost.
+_LEAST_FIXED, _LEAST_SHARE, _MOST_COST = 3, 0.25, 2
+_MOST_LINES = 4  # on which values are computed that are wrong
 
 
-Replay = CaseReplay | EquationReplay
+@dataclass(slots=True)
+class Deadline:
+    """The end of a search that would take far too long, in seconds of this thread's time."""
+
+    seconds: float
+    is_met: bool = False  # whether the search was cut short
+    started: float = field(default_factory=time.thread_time)
+
+    def is_over(self) -> bool:
+        self.is_met |= time.thread_time() - self.started > self.seconds
+        return self.is_met
+
+
+@dataclass(frozen=True, slots=True)
+class LineSearch:
+    """The result of a search for the line at fault."""
+
+    location: FaultLocation | None = None  # None if no experiment shows it
+    computed: tuple[str, ...] = ()  # if there is none, the lines that only compute values that are wrong, if few
+    complete: bool = True  # whether the time sufficed
+
+
+class Replay(Protocol):
+    """A call with known results on which repairs are tried: a `CaseReplay` or an `EquationReplay`."""
+
+    @property
+    def case(self) -> AnyCase: ...
+
+    @property
+    def kernel(self) -> Any: ...
+
+    @property
+    def is_wrong(self) -> bool: ...
+
+    @property
+    def together(self) -> int: ...
+
+    @property
+    def most_edits(self) -> int: ...
+
+    def are_right(self, edits: Sequence[Any], /) -> list[bool]: ...
 
 
 @dataclass(slots=True)
@@ -32,7 +76,7 @@ class _Candidates:
     fixing_all: list[Repair]
     # they make only some wrong replays right, and no right one wrong; with the number that stays wrong
     fixing_some: list[tuple[Repair, int]]
-    complete: bool = True  # whether all repairs were tried in time
+    complete: bool = True  # whether all repairs were tried
 
     def best(self) -> list[Repair]:
         fewest = min((left for _, left in self.fixing_some), default=0)
@@ -43,7 +87,7 @@ def find_repair(
     first: Replay,
     rest: Callable[[], Sequence[Replay]],
     repairs: Iterable[Repair],
-    deadline: float,
+    deadline: Deadline,
     more: Callable[[], Iterator[Replay]],
 ) -> FaultLocation | None:
     """Returns the location of the cheapest repair that makes every replay right, or else of one that makes some right.
@@ -55,7 +99,7 @@ def find_repair(
       first: a wrong replay.
       rest: returns further replays, wrong and right.
       repairs: the repairs of the kernel, those with the lowest cost first.
-      deadline: when to stop, as a time of `time.monotonic`.
+      deadline: when to give up. Ordinary searches end long before.
       more: yields replays on which the best repairs are tried to tell them apart, wrong and right.
     """
     candidates, replays = _try_repairs(first, rest, repairs, deadline)
@@ -65,60 +109,61 @@ def find_repair(
     untried = {repair.place for repair in best[_MOST_CANDIDATES:]}
     best = best[:_MOST_CANDIDATES]
     wrong = [replay for replay in replays if replay.is_wrong]
-    patches: list[dict[int, list[Any]]] = [{} for _ in best]
-    for replay in more():
+    for replay in islice(more(), _MOST_FURTHER):
         if replay.is_wrong:
             wrong.append(replay)
         elif candidates.fixing_all:
-            kept = [k for k, repair in enumerate(best) if _is_right(replay, repair, patches[k])]
-            if not kept:
+            best = list(compress(best, _are_right(replay, best)))
+            if not best:
                 return None
-            best, patches = [best[k] for k in kept], [patches[k] for k in kept]
-    still_wrong = {id(repair): _unfixed_cases(wrong, repair) for repair in best}
-    fewest = min(map(len, still_wrong.values()))
-    best = [repair for repair in best if len(still_wrong[id(repair)]) == fewest]
+    still_wrong: list[dict[str, None]] = [{} for _ in best]
+    for replay in wrong:
+        for left, right in zip(still_wrong, _are_right(replay, best), strict=True):
+            left.update({} if right else {replay.case.id: None})
+    fewest = min(map(len, still_wrong))
+    best = [repair for repair, left in zip(best, still_wrong, strict=True) if len(left) == fewest]
     location = _location(best)
     if not fewest:
         certain = candidates.complete and untried <= {location.place}
         return replace(location, confirmed=location.confirmed and certain)
-    if not candidates.complete:  # a repair that was not tried may repair all, so that these are not two bugs
+    # A repair that was not tried may repair all, so that these are not two bugs.
+    if not candidates.complete or not _explains_a_part(len(wrong), fewest):
         return None
-    unexplained = still_wrong[id(best[0])]
+    unexplained = next(left for left in still_wrong if len(left) == fewest)
     explained = dict.fromkeys(replay.case.id for replay in wrong if replay.case.id not in unexplained)
     return replace(location, confirmed=False, explained=tuple(explained), unexplained=tuple(unexplained))
 
 
 def _try_repairs(
-    first: Replay, rest: Callable[[], Sequence[Replay]], repairs: Iterable[Repair], deadline: float
+    first: Replay, rest: Callable[[], Sequence[Replay]], repairs: Iterable[Repair], deadline: Deadline
 ) -> tuple[_Candidates, list[Replay]]:
-    candidates, fixing = _Candidates([], []), []
-    started = time.monotonic()
-    for repair in repairs:
-        if time.monotonic() > started + _FIRST_SHARE * (deadline - started):
-            candidates.complete = False
+    untried, fixing, tried, complete = iter(repairs), list[Repair](), 0, True
+    while chunk := list(islice(untried, first.together)):
+        if tried >= first.most_edits or len(fixing) >= _MOST_FIXING or deadline.is_over():
+            complete = False
             break
-        patches: dict[int, list[Any]] = {}
-        if _is_right(first, repair, patches):
-            fixing.append((repair, patches))
+        fixing += compress(chunk, _are_right(first, chunk))
+        tried += len(chunk)
+    candidates = _Candidates([], [], complete)
     replays = [first, *rest()] if fixing else [first]
     wrong = [replay for replay in replays if replay.is_wrong]
-    right = [replay for replay in replays if not replay.is_wrong]
-    for repair, patches in fixing:
-        if time.monotonic() > deadline:
-            candidates.complete = False
-            break
-        left = sum(not _is_right(replay, repair, patches) for replay in wrong[1:])
-        breaks_none = all(_is_right(replay, repair, patches) for replay in right)
-        if breaks_none and not left:
+    left, breaks = [0] * len(fixing), [False] * len(fixing)
+    for replay in replays[1:]:
+        if deadline.is_over():
+            return _Candidates([], [], False), replays
+        for number, right in enumerate(_are_right(replay, fixing)):
+            left[number] += replay.is_wrong and not right
+            breaks[number] |= not replay.is_wrong and not right
+    for repair, wrong_left, breaks_some in zip(fixing, left, breaks, strict=True):
+        if not breaks_some and not wrong_left:
             candidates.fixing_all.append(repair)
-        elif breaks_none and len(wrong) - left >= _LEAST_FIXED:
-            candidates.fixing_some.append((repair, left))
+        elif not breaks_some and repair.cost <= _MOST_COST and _explains_a_part(len(wrong), wrong_left):
+            candidates.fixing_some.append((repair, wrong_left))
     return candidates, replays
 
 
-def _unfixed_cases(wrong: Sequence[Replay], repair: Repair) -> dict[str, None]:
-    patches: dict[int, list[Any]] = {}
-    return dict.fromkeys(replay.case.id for replay in wrong if not _is_right(replay, repair, patches))
+def _explains_a_part(wrong: int, left: int) -> bool:
+    return wrong - left >= max(_LEAST_FIXED, _LEAST_SHARE * wrong)
 
 
 def _location(repairs: Sequence[Repair]) -> FaultLocation:
@@ -131,20 +176,31 @@ def _location(repairs: Sequence[Repair]) -> FaultLocation:
     return FaultLocation(best.place, best.operation, f"{best.phrase} fixes the result", literal and not others, others)
 
 
-def _is_right(replay: Replay, repair: Repair, patches: dict[int, list[Any]]) -> bool:
-    # A mutation that does not apply to the lengths of a replay is assumed to be right. `patches` gets those of
-    # further kernels.
-    key = id(replay.kernel)
-    if key not in patches:
-        try:
-            patches[key] = list(repair.patches(replay.kernel))
-        except Exception:  # a repair may be invalid
-            return False
-    ways = patches[key]
-    if not ways or (len(ways) > 1 and not replay.is_wrong):
-        return True
-    runs: Iterator[Any] = (replay.attempt(patch) for patch in ways)
-    return any(run is not None and replay.is_right(run) for run in runs)
+def _are_right(replay: Replay, repairs: Sequence[Repair]) -> list[bool]:
+    # Whether a replay is right with each of some repairs. A mutation that does not apply to the lengths of a replay is
+    # assumed to be right.
+    ways = [_ways(replay, repair) for repair in repairs]
+    runs: Iterator[bool] = iter(replay.are_right([way for each in ways for way in each or ()]))
+    return [True if each is None else any(list(islice(runs, len(each)))) for each in ways]
+
+
+def _ways(replay: Replay, repair: Repair) -> list[Any] | None:
+    # The patches of a repair that are to be tried; None if it has none, or several for a replay that is right.
+    try:
+        ways = list(repair.patches(replay.kernel))
+    except Exception:  # a repair may be invalid
+        return []
+    return None if not ways or (len(ways) > 1 and not replay.is_wrong) else ways
+
+
+def lines_of_wrong_values(replay: EquationReplay) -> tuple[str, ...]:
+    """Returns the lines on which a wrong replay computes nothing but values that are wrong; () if these are many."""
+    places = disturbances(replay.kernel)
+    disturbed = replay.disturbed([edit for _, edit in places])
+    of_right = {place for (place, _), (_, right) in zip(places, disturbed, strict=True) if right}
+    of_wrong = {place for (place, _), (wrong, _) in zip(places, disturbed, strict=True) if wrong}
+    found = tuple(place for place in dict.fromkeys(place for place, _ in places) if place in of_wrong - of_right)
+    return found if len(found) <= min(_MOST_LINES, len(of_wrong | of_right) // 2) else ()
 
 
 # Mutation-based fault localisation: the line whose mutation makes a failing case right.
@@ -158,38 +214,39 @@ def locate_fault(
     seconds: float = 5.0,
     also: Sequence[AnyCase] = (),
     more: Sequence[AnyCase] = (),
-) -> FaultLocation | None:
-    """Returns the location from which the wrong values of a failing case come; None if no experiment shows it.
+) -> LineSearch:
+    """Searches for the location from which the wrong values of a failing case come.
 
     The kernel is run again with one thing changed at a time: its jaxpr, which NumPy evaluates, or its lowered code,
-    which the simulator runs.
+    which the simulator runs. Budgets count changes and cases, so that each run finds the same.
 
     Args:
       pairing: the kernel and its oracle.
       case: a failing case, as small as possible.
       outcome: its outcome.
       target: the GPU that the kernel is lowered for.
-      seconds: the time to spend.
+      seconds: the time after which the search is cut short.
       also: further cases, failing and passing, preferably of other lengths, which a repair must make right as well.
       more: cases, failing and passing, on which the repairs that do so are tried.
     """
-    record, started = outcome.record, time.monotonic()
+    record, deadline = outcome.record, Deadline(seconds)
     cases = _Cases(pairing, case, record.family, target, also, more)
     if _is_by_overflow(record.detail) and (found := cases.locate_overflow()):
-        return found
+        return LineSearch(found)
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
     searches = [cases.locate_in_equations, cases.locate_in_code]
     partly: FaultLocation | None = None
-    for search, share in zip(searches if is_interpreted else searches[::-1], (_FIRST_SHARE, 1.0), strict=True):
-        location = search(started + share * seconds)
+    for search in searches if is_interpreted else searches[::-1]:
+        location = search(deadline)
         # What repairs only some cases in one way does not repair all of them in the other: those that it does not apply
         # to, since their code differs, count as repaired.
         is_same = partly is not None and location is not None and location.place == partly.place
         if location is not None and not location.unexplained and not is_same:
-            return location
+            return LineSearch(location)
         partly = partly or location
-    return partly
+    computed = cases.computed_lines() if partly is None else ()
+    return LineSearch(partly, computed, complete=not deadline.is_met)
 
 
 def _is_by_overflow(detail: object) -> bool:
@@ -211,7 +268,11 @@ class _Cases:
         found = find_overflow(replays[0]) if replays and replays[0].is_wrong else None
         return _special_location(found, confirmed=False) if found is not None else None
 
-    def locate_in_code(self, deadline: float) -> FaultLocation | None:
+    def computed_lines(self) -> tuple[str, ...]:
+        first = next(equation_replays(self.pairing, [self.case], self.family, distinctive=False), None)
+        return lines_of_wrong_values(first) if first is not None and first.is_wrong else ()
+
+    def locate_in_code(self, deadline: Deadline) -> FaultLocation | None:
         replays = replay_cases(self.pairing, [self.case, *self.also], self.family, self.target)
         if not replays or not replays[0].is_wrong:
             return None
@@ -224,23 +285,23 @@ class _Cases:
         )
         if special is not None and explains_all and not special.others:
             return _special_location(special, confirmed=True)
-        more = partial(replay_until, self.pairing, self.more, self.family, self.target, deadline)
+        more = partial(replay_until, self.pairing, self.more, self.family, self.target, deadline.is_over)
         location = find_repair(replays[0], lambda: replays[1:], code_repairs(replays[0].kernel), deadline, more)
         if special is not None and (location is None or (explains_all and not location.confirmed)):
             return _special_location(special, confirmed=False)
         return location
 
-    def locate_in_equations(self, deadline: float) -> FaultLocation | None:
+    def locate_in_equations(self, deadline: Deadline) -> FaultLocation | None:
         replays = partial(equation_replays, self.pairing, family=self.family)
         first = next(replays([self.case], distinctive=False), None)
         if first is None or not first.is_wrong:
             return None
         return find_repair(
             first,
-            lambda: [*replays([self.case, *self.also], deadline=deadline)][1:],
+            lambda: [*replays([self.case, *self.also], is_over=deadline.is_over)][1:],
             equation_repairs(first.kernel),
             deadline,
-            lambda: replays(self.more, distinctive=False, deadline=deadline),
+            lambda: replays(self.more, distinctive=False, is_over=deadline.is_over),
         )
 
 

@@ -1,9 +1,9 @@
 """Repairs of a kernel: each changes it in one place that could be the bug."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter, methodcaller
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -13,12 +13,22 @@ from kerneltest.core.source_location import source_line
 from kerneltest.localize.call_operators import call_repairs
 from kerneltest.localize.case_replay import MutableCall, MutableKernel, Patch
 from kerneltest.localize.code_operators import code_changes
-from kerneltest.localize.edits import dtype_of, is_array, is_integer_array
-from kerneltest.localize.equation_replay import EquationPatch, EvaluatedKernel
+from kerneltest.localize.edited_evaluation import Edit, Replacement
+from kerneltest.localize.edits import (
+    EquationChange,
+    Function,
+    after,
+    dtype_of,
+    is_array,
+    is_boolean_array,
+    is_float_array,
+    is_integer_array,
+)
+from kerneltest.localize.equation_replay import EvaluatedKernel, MakeEdit
 from kerneltest.localize.listing import CodeChange
 from kerneltest.localize.operators import OPERATORS
 from kerneltest.localize.sites import Changes, LocatedJaxpr, Site, SiteKey
-from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
+from kerneltest.trace.jax_compat.jaxprs import Literal
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.partial_arrays import KernelValue, list_values
 from kerneltest.trace.primitives import Kind, kind_of, primitive_of
@@ -108,30 +118,99 @@ def equation_repairs(kernel: EvaluatedKernel) -> list[Repair]:
     places = _places([site.key for site in sites])
     found: dict[object, Repair] = {}
 
-    def add(site: Site, key: object, phrase: str, cost: int, literal: bool, patch: EquationPatch) -> None:
-        place = places[site.key]
-        made = Repair(place, source_line(place), phrase, cost, literal, lambda kernel: iter([patch]))
-        found.setdefault((site.key, key, phrase), made)
+    def add(site: Site, key: object, change: EquationChange, edit: MakeEdit, place: str) -> None:
+        made = Repair(place, source_line(place), change.phrase, change.cost, change.literal, lambda _: iter([edit]))
+        found.setdefault((site.key, key, change.phrase), made)
 
     for site in sites:
         for repair in filter(None, (operator.repair for operator in OPERATORS)):
             for change in repair(site):
                 key = change.key or change.phrase
-                patch = EquationPatch(partial(_changed, site.key, repair, key))
-                add(site, key, change.phrase, change.cost, change.literal, patch)
-        if (narrow := _rounded_to(site)) is not None:
-            phrase = f"not rounding the result of {site.name} to {narrow}"
-            add(site, "unrounded", phrase, 0, True, EquationPatch(unrounded=site.key))
+                add(site, key, change, partial(_changed, site.key, repair, key), places[site.key])
         for turn, frame in enumerate(call_repairs(site.equation)):
-            patches = partial(_frame_patches, site.key, turn)
+            patches = partial(_frame_edits, site.key, turn)
             made = Repair(frame.place, source_line(frame.place), frame.phrase, 0, True, patches)
             found.setdefault((site.key, turn), made)
+    for site, place, keys, change in _unrounded_results(sites, places):
+        add(site, (place, keys), change, partial(_unrounded, keys), place)
     return _in_order(found.values())
 
 
-def _changed(key: SiteKey, operator: Changes, change: str, jaxpr: LocatedJaxpr) -> ClosedJaxpr | None:
+def _unrounded_results(
+    sites: Sequence[Site], places: Mapping[SiteKey, str]
+) -> Iterator[tuple[Site, str, tuple[SiteKey, ...], EquationChange]]:
+    # Results that are not rounded to a narrow dtype, or do not wrap: each by itself, those of a line, whoever calls it
+    # or by way of one call, and all that are computed from a cast in its dtype.
+    narrow = {id(site): dtype for site in sites if (dtype := _rounded_to(site)) is not None}
+    for site in sites:
+        if (dtype := narrow.get(id(site))) is None:
+            continue
+        place, innermost = places[site.key], site.frames[0][0]
+        phrase = f"not rounding the result of {site.name} to {dtype}"
+        # What one of several calls of a helper rounds, the helper may round.
+        yield site, place, (site.key,), EquationChange(phrase, list, literal=place == innermost)
+        if is_float_array(site.equation.outvars[0]):
+            near = [each for each in sites if narrow.get(id(each)) == dtype]
+            groups = (
+                (innermost, [each for each in near if each.frames[0][0] == innermost], "in this line"),
+                (place, [each for each in near if places[each.key] == place], "in this line"),
+                (place, _computed_from(site, near) if site.name == "convert_element_type" else [], "from this cast on"),
+            )
+            for line, together, where in groups:
+                keys = tuple(dict.fromkeys(each.key for each in together))
+                if len(keys) > 1:
+                    change = EquationChange(f"not rounding to {dtype} {where}", list, cost=1, literal=line == innermost)
+                    yield site, line, keys, change
+
+
+def _computed_from(site: Site, later: Sequence[Site]) -> list[Site]:
+    # A site and those that depend on it by way of each other, in order.
+    found, known = [site], set(site.equation.outvars)
+    for each in later:
+        if not known.isdisjoint(v for v in each.operands if not isinstance(v, Literal)):
+            found.append(each)
+            known.update(each.equation.outvars)
+    return found
+
+
+def disturbances(kernel: EvaluatedKernel) -> list[tuple[str, MakeEdit]]:
+    """Returns an edit for each place of a kernel that computes floats or booleans, which changes all of them."""
+    sites = [site for site in kernel.own.sites() if len(site.equation.outvars) == 1]
+    places = _places([site.key for site in sites])
+    kinds = ((is_float_array, lambda x: 2 * x + 1), (is_boolean_array, lambda x: ~x))
+    edits = {
+        site.key: partial(_disturbed, site.key, change)
+        for site in sites
+        for has_type, change in kinds
+        if has_type(site.equation.outvars[0])
+    }
+    return [(places[key], edit) for key, edit in edits.items()]
+
+
+def _disturbed(key: SiteKey, function: Function, jaxpr: LocatedJaxpr) -> Edit:
+    return [Replacement(site.equation, after(site.equation, function)) for site in jaxpr.sites_at(key)]
+
+
+def _changed(key: SiteKey, operator: Changes, change: str, jaxpr: LocatedJaxpr) -> Edit:
     with jax.enable_x64(True):
-        return jaxpr.change(lambda site: site.key == key, operator, change)
+        changes = ((site, jaxpr.change_of(site, operator, change)) for site in jaxpr.sites_at(key))
+        return [Replacement(site.equation, found.equations()) for site, found in changes if found is not None]
+
+
+def _unrounded(keys: Sequence[SiteKey], jaxpr: LocatedJaxpr) -> Edit:
+    return [Replacement(site.equation) for key in keys for site in jaxpr.sites_at(key)]
+
+
+def _frame_edits(key: SiteKey, turn: int, kernel: EvaluatedKernel) -> Iterator[MakeEdit]:
+    # An edit for each value that the line of a call's grid or index map could have.
+    ways = [list(call_repairs(site.equation))[turn].equations for site in kernel.own.sites_at(key)]
+    for way in range(max(map(len, ways), default=0)):
+
+        def make(jaxpr: LocatedJaxpr, way: int = way) -> Edit:
+            calls = [site.equation for site in jaxpr.sites_at(key)]
+            return [Replacement(call, [list(call_repairs(call))[turn].equations[way]]) for call in calls]
+
+        yield make
 
 
 def _places(keys: Sequence[SiteKey]) -> dict[SiteKey, str]:
@@ -152,18 +231,7 @@ def _rounded_to(site: Site) -> str | None:
         return None
     (result,) = site.equation.outvars
     dtype = dtype_of(result)
-    if is_float(dtype) and dtype.itemsize == 2 and primitive_of(site.equation).may_round:
+    if is_float(dtype) and dtype.itemsize <= 2 and primitive_of(site.equation).may_round:
         return str(dtype.name)
     is_cast = site.name == "convert_element_type" and is_integer_array(result) and is_integer_array(site.operands[0])
     return str(dtype.name) if is_cast and dtype_of(site.operands[0]).itemsize > dtype.itemsize else None
-
-
-def _frame_patches(key: SiteKey, turn: int, kernel: EvaluatedKernel) -> Iterator[EquationPatch]:
-    # A patch for each value that the line of a call's grid or index map could have.
-    ways = [list(call_repairs(s.equation))[turn].equations for s in kernel.own.sites() if s.key == key]
-    for way in range(max(map(len, ways), default=0)):
-
-        def rule(site: Site, way: int = way) -> Sequence[Equation] | None:
-            return [list(call_repairs(site.equation))[turn].equations[way]] if site.key == key else None
-
-        yield EquationPatch(methodcaller("rewrite", rule))

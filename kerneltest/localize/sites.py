@@ -111,6 +111,7 @@ class LocatedJaxpr:
     def __init__(self, jaxpr: ClosedJaxpr, lengths: Mapping[str, int] | None = None) -> None:
         self.jaxpr, self.lengths = jaxpr, lengths or {}
         self._keys: dict[int, tuple[Equation, SiteKey]] = {}  # each with its equation, whose id may be reused otherwise
+        self._changes: dict[tuple[int, object], dict[str, EquationChange]] = {}
 
     def key_of(self, equation: Equation) -> SiteKey:
         if id(equation) not in self._keys:
@@ -134,6 +135,26 @@ class LocatedJaxpr:
         found: list[Site] = []
         self.rewrite(found.append)
         return [site for site in found if site.frames]
+
+    def sites_at(self, key: SiteKey) -> Sequence[Site]:
+        """Returns the sites of a place."""
+        return self._sites.get(key, ())
+
+    def change_of(self, site: Site, operator: Changes, key: str) -> EquationChange | None:
+        """Returns a change that an operator makes of a site, by its key, or by its phrase if it has none."""
+        if (id(site), operator) not in self._changes:
+            made: dict[str, EquationChange] = {}
+            for change in operator(site):
+                made.setdefault(change.key or change.phrase, change)
+            self._changes[id(site), operator] = made
+        return self._changes[id(site), operator].get(key)
+
+    @cached_property
+    def _sites(self) -> dict[SiteKey, list[Site]]:
+        found: dict[SiteKey, list[Site]] = {}
+        for site in self.sites():
+            found.setdefault(site.key, []).append(site)
+        return found
 
     def change(self, is_there: Callable[[Site], bool], operator: Changes, key: str) -> ClosedJaxpr | None:
         """Returns the jaxpr with one change of all equations of a place; None if none of them has that change.

@@ -4,6 +4,7 @@ import functools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from kerneltest.backends.codegen.reduction import reduce_program
 from kerneltest.backends.codegen.tiers import lower
@@ -20,7 +21,7 @@ from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.localize.case_replay import MutableKernel
 from kerneltest.localize.condition_experiments import find_condition
 from kerneltest.localize.listing import describe_offset
-from kerneltest.localize.repair_search import locate_fault
+from kerneltest.localize.repair_search import LineSearch, locate_fault
 from kerneltest.localize.special_origin import Cause, depends_on_memory, depends_on_order
 from kerneltest.localize.value_relations import find_relation
 from kerneltest.plan.explicit import AnyCase
@@ -89,7 +90,7 @@ def _reduce(
     found = minimize(item, case, record, cache, _SHRINKING_SHARE * seconds)
     if found is None:
         return None
-    outcome, location, condition, relation = found.outcome, None, None, None
+    outcome, search, condition, relation = found.outcome, LineSearch(), None, None
     diagnoses = (diagnose(item, found.case, outcome.record, cache) for diagnose in _DIAGNOSES)
     if words := next(filter(None, diagnoses), ""):
         outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
@@ -100,32 +101,34 @@ def _reduce(
         evidence = replace(outcome.record.evidence, arguments=arguments)
         outcome = replace(outcome, record=replace(outcome.record, evidence=evidence))
     if record.verdict.kind in (VerdictKind.VALUES, VerdictKind.MEMORY):
-        experiment = functools.partial(find_condition, item, case, found.case, outcome.record, cases, findings, cache)
-        condition = Guard(cache.process.internal_failures).collect("testing conditions", experiment, None)
-        compare = functools.partial(find_relation, item, found.case, outcome, cases, wrong, cache)
         guard = Guard(cache.process.internal_failures)
+        experiment = functools.partial(find_condition, item, case, found.case, outcome.record, cases, findings, cache)
+        condition = guard.collect("testing conditions", experiment, None)
+        compare = functools.partial(find_relation, item, found.case, outcome, cases, wrong, cache)
         relation = relation or guard.collect("comparing wrong values", compare, None)
-        left = seconds - (time.monotonic() - started)
         also = _similar_cases(case, cases, findings)
         known = {each.id for each in (case, *also)}
         failing, passing = ([c for c in cases if (c.id in findings) is fails] for fails in (True, False))
-        more = [*_spread_over_families(failing, known), *_spread_over_families(passing, known)]
+        pairs = zip_longest(_spread_over_families(failing, known), _spread_over_families(passing, known))
+        more = [each for pair in pairs for each in pair if each is not None]
         locate = functools.partial(
-            locate_fault, item.pairing, found.case, found.outcome, seconds=left, also=also, more=more
+            locate_fault, item.pairing, found.case, found.outcome, seconds=seconds, also=also, more=more
         )
-        location = Guard(cache.process.internal_failures).collect("locating the fault", locate, None)
-        still_wrong = set(location.unexplained) if location is not None else set()
+        search = guard.collect("locating the fault", locate, LineSearch())
+        still_wrong = set(search.location.unexplained) if search.location is not None else set()
         if findings.isdisjoint(still_wrong) and not still_wrong <= {each.id for each in passing}:
-            location = None  # it repairs every finding, and yet not the kernel
+            search = replace(search, location=None)  # it repairs every finding, and yet not the kernel
     smallest = Reproducer(
         record.case,
         outcome.record,
         found.nontrivial,
         found.attempts,
         found.complete,
-        location,
+        search.location,
         condition=condition,
         relation=relation,
+        computed=search.computed,
+        searched=search.complete,
     )
     left = seconds - (time.monotonic() - started)
     script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is VerdictKind.BUILD else ""

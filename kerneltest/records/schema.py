@@ -165,6 +165,9 @@ class Reproducer:
     reduced_script: FileName = ""
     condition: ConfirmedCondition | None = None  # the condition on signatures, as experiments confirm it
     relation: ConfirmedRelation | None = None  # what wrong elements hold; None if no relation explains them
+    # if no fault was located, the lines that only compute wrong values, if few: FILE:LINE
+    computed: tuple[str, ...] = ()
+    searched: bool = True  # whether the time sufficed to search for the location of the fault
 
 
 # Mutation scores: how many mutants of its kernel, each with one small bug, a pairing finds.

@@ -3,6 +3,8 @@
 A rule set says what a value is, and which function evaluates an equation on such values.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -148,10 +150,15 @@ def run_by_group(
     if machine.rules.in_step:
         raise UnknownError("rows that take different branches")
     results: list[Array] = []
+    numbers = machine.rows
     for key in groups:
         rows = np.flatnonzero(keys == key)
         part = [_select_rows(value, rows, len(keys)) for value in values]
-        made = run(key, part)
+        try:
+            machine.rows = numbers if numbers is None else numbers[rows]
+            made = run(key, part)
+        finally:
+            machine.rows = numbers
         for whole, some in zip(values, part, strict=True):
             if isinstance(whole, BatchedRef) and whole.array.flags.writeable:
                 if len(whole.array) != len(keys):
@@ -176,7 +183,9 @@ class Machine:
     """Evaluates jaxprs by a rule set. `substitutions` are variables that take the value of an earlier one.
 
     While a Pallas call runs, `program` is the current program's number along each axis of the grid, (1,) each, and
-    `axes` are its numbers along the named axes of the meshes on which it runs.
+    `axes` are its numbers along the named axes of the meshes on which it runs. `rows` are the numbers of the rows that
+    are evaluated, in order, if steps treat them differently, else None; those with a loop of over `most_iterations` are
+    given up, and become `stuck`. `longest_loop` is the largest number of iterations so far.
     """
 
     def __init__(self, rules: RuleSet, substitutions: Mapping[Var, Var] | None = None) -> None:
@@ -185,6 +194,9 @@ class Machine:
         self.program: Sequence[Array] = ()
         self.grid: Sequence[int] = ()
         self.axes: Mapping[str, Array] = {}
+        self.rows: Array | None = None
+        self.most_iterations, self.longest_loop = math.inf, 0
+        self.stuck: set[int] = set()
         # By the jaxpr's id, with the jaxpr itself to keep that id in use.
         self._compiled: dict[int, tuple[Jaxpr, CompiledJaxpr]] = {}
 
@@ -193,6 +205,14 @@ class Machine:
         if id(jaxpr) not in self._compiled:
             self._compiled[id(jaxpr)] = jaxpr, CompiledJaxpr(self, jaxpr, consts_as_arguments)
         return self._compiled[id(jaxpr)][1]
+
+    def compiled(self) -> Iterator[tuple[Jaxpr, "CompiledJaxpr"]]:
+        """Yields the jaxprs that it has prepared so far."""
+        yield from self._compiled.values()
+
+    def rows_of(self, values: Sequence[Value]) -> int:
+        """The number of rows that some values have together, or will have."""
+        return max(rows_of(values), 1 if self.rows is None else len(self.rows))
 
 
 # From a machine and an equation to the function that evaluates the equation.
@@ -229,6 +249,27 @@ class CompiledJaxpr:
             self._slots[variable] = len(self._initial)
             self._initial.append(value)
         return self._slots[variable]
+
+    def replace_step(
+        self, number: int, make: Callable[[EquationFunction], EquationFunction], more: Sequence[Var]
+    ) -> Callable[[], None]:
+        """Replaces the function of a step.
+
+        Args:
+          number: the number of the step.
+          make: makes the new function from the old one. It gets the step's operands, and then those in `more`.
+          more: further variables of the jaxpr.
+
+        Returns:
+          A function that restores the old step.
+        """
+        old = function, reads, defines = self._steps[number]
+        self._steps[number] = make(function), [*reads, *map(self._slot, more)], defines
+
+        def restore() -> None:
+            self._steps[number] = old
+
+        return restore
 
     def __call__(self, arguments: Sequence[Value]) -> list[Value]:
         values = self._initial.copy()
@@ -277,7 +318,13 @@ def _while(machine: Machine, equation: Equation) -> EquationFunction:
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         carried = list(operands[start:])
-        while True:
+        for iteration in itertools.count():
+            machine.longest_loop = max(machine.longest_loop, iteration)
+            if iteration > machine.most_iterations:
+                if machine.rows is None:
+                    raise UnknownError("a loop without end")
+                machine.stuck.update(machine.rows.tolist())
+                return carried
             going = decisions(condition([*operands[:count], *carried])[0])
             if len(going) > 1 and going.any() and not going.all():
                 whole = [*operands[:start], *carried]
@@ -285,6 +332,7 @@ def _while(machine: Machine, equation: Equation) -> EquationFunction:
             if not going.any():
                 return carried
             carried = body([*operands[count:start], *carried])
+        raise AssertionError
 
     return evaluate
 
@@ -319,7 +367,7 @@ def _run_scoped(machine: Machine, equation: Equation) -> EquationFunction:
         raise UnknownError("memory that programs share")
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        rows = rows_of(operands)
+        rows = machine.rows_of(operands)
         return body([*operands, *(make(rows) for make in fresh)])
 
     return evaluate
@@ -330,7 +378,7 @@ def _run_state(machine: Machine, equation: Equation) -> EquationFunction:
     body, fresh = machine.compile(inner), [scoped_memory(machine.rules, v.aval) for v in inner.invars]
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        rows, given = rows_of(operands), iter(operands)
+        rows, given = machine.rows_of(operands), iter(operands)
         choices = zip(is_given, fresh, strict=True)
         memory = [BatchedRef(copy_rows(next(given), rows)) if known else make(rows) for known, make in choices]
         body(memory)

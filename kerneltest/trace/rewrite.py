@@ -243,14 +243,27 @@ def _shift_effect(effect: Any, start: int, by: int) -> Any:  # for `by` inputs t
 
 def inline_equations(function: Callable[..., Any], operands: Sequence[Atom], results: Sequence[Var]) -> list[Equation]:
     """The equations that define `results` as a function of `operands`, all of them values of one jaxpr."""
-    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in operands]
-    jaxpr = jax.make_jaxpr(function)(*shapes).jaxpr
+    return rename_equations(trace_equations(function, operands), operands, results)
+
+
+def trace_equations(function: Callable[..., Any], operands: Sequence[Atom]) -> OpenJaxpr:
+    """The jaxpr of a function of operands."""
+    jaxpr: OpenJaxpr = jax.make_jaxpr(function)(
+        *(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in operands)
+    ).jaxpr
     assert not jaxpr.constvars
+    return jaxpr
+
+
+def rename_equations(jaxpr: OpenJaxpr, operands: Sequence[Atom], results: Sequence[Var]) -> list[Equation]:
+    """The equations of a jaxpr, with its inputs and outputs replaced and other variables renewed."""
     names = dict(zip(jaxpr.invars, operands, strict=True)) | dict(zip(jaxpr.outvars, results, strict=True))
+    for equation in jaxpr.eqns:
+        names.update((v, new_variable(v)) for v in equation.outvars if v not in names)
     return [
         equation.replace(
-            invars=[v if hasattr(v, "val") else names.get(v, v) for v in equation.invars],
-            outvars=[names.get(v, v) for v in equation.outvars],
+            invars=[v if hasattr(v, "val") else names[v] for v in equation.invars],
+            outvars=[names[v] for v in equation.outvars],
         )
         for equation in jaxpr.eqns
     ]

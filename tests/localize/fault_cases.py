@@ -9,7 +9,7 @@ import kerneltest as kt
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Outcome
-from kerneltest.localize.repair_search import locate_fault
+from kerneltest.localize.repair_search import LineSearch, locate_fault
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.schema import FaultLocation, Record
@@ -27,18 +27,24 @@ def make_case(pairing: kt.Pairing, dims: dict[str, int], dtype: str = "float32",
     return ExplicitCase(pairing.name, signature, arguments)
 
 
-def locate_case(
+def locate_case(pairing: kt.Pairing, case: ExplicitCase, **options: Any) -> FaultLocation | None:
+    """The location of the fault behind a failing case; options as for `search_case`."""
+    return search_case(pairing, case, **options).location
+
+
+def search_case(
     pairing: kt.Pairing,
     case: ExplicitCase,
     seconds: float = 30.0,
     backend: str = "simulate:sm_90",
     family: str = "drawn",
     **more: Any,
-) -> FaultLocation | None:
-    """The location of the fault behind a failing case."""
+) -> LineSearch:
+    """The result of a search for the line behind a failing case."""
     signature: Signature = case.signature
     record = Record(
-        item="", pairing=pairing.name, backend=backend, tier=Tier(backend.partition(":")[0]), dtype=signature.dtype,
+        item="", pairing=pairing.name, backend=backend, tier=Tier(backend.replace("-", ":").partition(":")[0]),
+        dtype=signature.dtype,
         group="special", family=family, signature=str(signature), dims=dict(signature.dims),
         dtypes=dict(signature.dtypes), statics=dict(signature.statics), target="", case=case.id,
         verdict=Verdict.MISMATCH,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu
 from jax.experimental.pallas import tpu as pltpu
 
 import kerneltest as kt
@@ -17,7 +18,7 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.localize.call_operators import call_repairs
 from kerneltest.trace.tracing import trace_function
 from kerneltest.trace.walk import iter_equations, primitive_name
-from tests.localize.fault_cases import locate_case, make_case
+from tests.localize.fault_cases import locate_case, make_case, search_case
 
 DIMS = {"m": kt.dim(values=(4,)), "n": kt.dim(values=(4,))}
 PLAIN: dict[str, Any] = {}
@@ -67,6 +68,35 @@ def _biased(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = x_ref[...] / (total + 0.01)  # FAULT
 
 
+def _rounded_twice(x_ref: Any, o_ref: Any) -> None:
+    total = jnp.cumsum(x_ref[...], axis=1)
+    low = total.astype(jnp.bfloat16) * jnp.sin(total).astype(jnp.bfloat16)  # FAULT
+    o_ref[...] = low.astype(jnp.float32)
+
+
+def _not_rescaled(x_ref: Any, o_ref: Any) -> None:
+    def step(i: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        x = x_ref[:, i]
+        most = jnp.maximum(carry[0], x)
+        return most, carry[1] + jnp.exp(x - most)  # FAULT
+
+    _, total = jax.lax.fori_loop(0, 4, step, (jnp.full(4, -jnp.inf), jnp.zeros(4)))
+    o_ref[...] = jnp.cumsum(jnp.broadcast_to(total[:, None], (4, 4)), axis=1)
+
+
+def _unmasked(x_ref: Any, o_ref: Any) -> None:
+    x, at = x_ref[...], jnp.arange(8)
+    total = jnp.sum(jnp.concatenate([x, x], axis=1) * at, axis=1)  # FAULT
+    o_ref[...] = jnp.cumsum(jnp.broadcast_to(total[:, None], (4, 4)), axis=1)
+
+
+def _stored_always(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    is_low = x[0, 0] < 0
+    o_ref[...] = jnp.cumsum(x, axis=1) * jnp.where(is_low, 3.0, 2.0)
+    o_ref[...] = -x  # FAULT
+
+
 def _backward(x_ref: Any, g_ref: Any, o_ref: Any) -> None:
     o_ref[...] = g_ref[...] + 2.0 * x_ref[...]  # FAULT
 
@@ -95,6 +125,10 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _rounded: lambda x: np.cumsum(x, axis=1) ** 2,
     _begun_late: lambda x: 10 * np.cumsum(x, axis=1),
     _biased: _safe,
+    _rounded_twice: lambda x: np.cumsum(x, axis=1) * np.sin(np.cumsum(x, axis=1)),
+    _not_rescaled: lambda x: np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
+    _unmasked: lambda x: (x * np.arange(4)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
+    _stored_always: lambda x: np.where(x[0, 0] < 0, -x, 2 * np.cumsum(x, axis=1)),
 }
 VALUES = {_unguarded: np.zeros((4, 4)), _biased: np.tri(4, 4, -1)}
 
@@ -198,6 +232,50 @@ def test_the_faulty_line_of_a_gradient_is_named() -> None:
     found = locate_case(pairing, case, backend="interpret", family="gradient")
     assert found is not None
     assert found.place == _fault(_backward)
+
+
+def test_the_faulty_line_of_a_mosaic_gpu_kernel_is_named() -> None:
+    def body(x_ref: Any, o_ref: Any, smem: Any, barrier: Any) -> None:
+        mosaic_gpu.copy_gmem_to_smem(x_ref, smem, barrier)
+        mosaic_gpu.barrier_wait(barrier)
+        smem[...] = smem[...] * 2.0 + 1.0  # FAULT
+        mosaic_gpu.commit_smem()
+        mosaic_gpu.copy_smem_to_gmem(smem, o_ref)
+        mosaic_gpu.wait_smem_to_gmem(0)
+
+    def kernel(x: Any) -> Any:
+        scratch: Any = dict(smem=mosaic_gpu.SMEM(x.shape, x.dtype), barrier=mosaic_gpu.Barrier())
+        return mosaic_gpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), scratch_types=scratch)(x)
+
+    @kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(128,))))
+    def pairing(x: Any) -> Any:
+        return x * 2
+
+    found = locate_case(pairing, make_case(pairing, {}), backend="interpret-mosaic-gpu", family="normal")
+    assert found is not None
+    assert found.place == _fault(test_the_faulty_line_of_a_mosaic_gpu_kernel_is_named)
+
+
+def test_lines_that_only_compute_wrong_values_are_shown_if_no_edit_helps() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        x = jnp.cumsum(x_ref[...], axis=1)
+        top = jnp.tanh(x[0])  # FAULT
+        rest = jnp.square(x[1:])
+        rest = rest * 3.0 + jnp.cumsum(rest, axis=0)
+        o_ref[0] = top
+        o_ref[1:] = rest
+
+    @kt.oracle_for(lambda x: _call(body, PLAIN, x), x=kt.array("m n", "float32"), dims=DIMS)
+    def pairing(x: Any) -> Any:
+        x = np.cumsum(x, axis=1)
+        rest = np.square(x[1:])
+        return np.concatenate([np.arctan(x[:1]) ** 3, rest * 3 + np.cumsum(rest, axis=0)])
+
+    case = make_case(pairing, {}, x=np.arange(1.0, 17.0).reshape(4, 4) / 7)
+    found = search_case(pairing, case, backend="interpret", family="normal")
+    assert found.location is None
+    assert _fault(test_lines_that_only_compute_wrong_values_are_shown_if_no_edit_helps) in found.computed
+    assert len(found.computed) <= 2
 
 
 def _fault(body: Any) -> str:

@@ -1,13 +1,13 @@
-"""What a search for repairs concludes from those that repair only some cases, with time for all repairs and without."""
+"""What a search for repairs concludes from those that repair only some cases, if all were tried and if not."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kerneltest.localize.repair_search import find_repair
+from kerneltest.localize.repair_search import Deadline, find_repair
 from kerneltest.localize.repairs import Repair
 
 
@@ -19,16 +19,15 @@ class FakeReplay:
     repairs: frozenset[str]
     is_wrong: bool = True
     kernel: object = field(default_factory=object)
+    together: int = 1
+    most_edits: int = 2
 
     @property
     def case(self) -> Any:
         return SimpleNamespace(id=str(self.number))
 
-    def attempt(self, patch: Any) -> Any:
-        return patch
-
-    def is_right(self, run: Any) -> bool:
-        return run in self.repairs
+    def are_right(self, patches: Sequence[str]) -> list[bool]:
+        return [patch in self.repairs for patch in patches]
 
 
 def _repair(line: int, name: str) -> Repair:
@@ -39,21 +38,15 @@ ONE, OTHER = frozenset({"one"}), frozenset({"other"})
 
 
 @pytest.mark.parametrize(
-    ("repaired", "in_time", "split"), [(4, True, True), (4, False, False), (6, True, True), (6, False, False)]
+    ("repaired", "most", "seconds", "split"),
+    [(4, 2, 10, True), (4, 1, 10, False), (6, 2, 10, True), (6, 1, 10, False), (6, 2, -1, False)],
 )
 def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
-    monkeypatch: pytest.MonkeyPatch, repaired: int, in_time: bool, split: bool
+    repaired: int, most: int, seconds: float, split: bool
 ) -> None:
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("kerneltest.localize.repair_search.time", SimpleNamespace(monotonic=lambda: clock.now))
-
-    def repairs() -> Iterator[Repair]:
-        yield _repair(1, "one")
-        clock.now += 1.0 if in_time else 8.0
-        yield _repair(2, "neither")
-
-    replays = [FakeReplay(i, ONE if i < repaired else OTHER) for i in range(10)]
-    found = find_repair(replays[0], lambda: replays[1:], repairs(), 10.0, lambda: iter(()))
+    replays = [FakeReplay(i, ONE if i < repaired else OTHER, most_edits=most) for i in range(10)]
+    repairs = [_repair(1, "one"), _repair(2, "neither")]
+    found = find_repair(replays[0], lambda: replays[1:], repairs, Deadline(seconds), lambda: iter(()))
     if split:
         assert found is not None
         assert found.explained == tuple(map(str, range(repaired)))

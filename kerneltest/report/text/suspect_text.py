@@ -96,6 +96,10 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
             yield Line(LineKind.PLAIN, f"  or {', '.join(fault.alternatives[:4])}: a change there fixes it as well")
     elif suspect.level is not Level.BUILD and (places := [place for place in suspect.lines[:3] if place not in title]):
         yield Line(LineKind.PLAIN, f"at {', '.join(places)}")
+    elif suspect.reproducer is not None and suspect.reproducer.computed:
+        yield Line(LineKind.PLAIN, f"computed at {', '.join(suspect.reproducer.computed)}")
+    if suspect.reproducer is not None and not suspect.reproducer.searched:
+        yield Line(LineKind.PLAIN, "the search for the line was cut short: give it more time with --kt-minimize")
     if folder and evidence.file:
         yield Line(LineKind.COMMAND, repro_command(folder, record.case, record.backend))
     if folder and suspect.reproducer is not None and suspect.reproducer.reduced_script:

@@ -36,7 +36,6 @@ from kerneltest.trace.machine import (
     copy_rows,
     is_uniform,
     pad_unwritten,
-    rows_of,
     run_by_group,
     scoped_memory,
     unwritten_memory,
@@ -109,7 +108,7 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
     own = [axis for axis in range(len(mapping.grid)) if axis not in mapping.vmapped_dims]
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        rows = rows_of(operands)
+        rows = machine.rows_of(operands)
         shared = [_share_row(x) for x in operands[: bounds + scalars]]
         if not is_uniform(shared):
             return run_by_group(machine, _number_rows(shared, rows), operands, lambda _, part: evaluate(part))
@@ -117,10 +116,10 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
         grid = tuple(length if isinstance(length, int) else max(next(lengths), 0) for length in mapping.grid)
         if math.prod(grid) > _MOST_POSSIBLE:
             raise UnknownError("too many programs")
-        prefetched = [BatchedRef(x) for x in shared[bounds:]]
+        prefetched = [BatchedRef(_read_only(x)) for x in shared[bounds:]]
         given = zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
         arrays = [layout.pad(array) for layout, array in given]
-        arrays = [copy_rows(array, rows) if i in written else array for i, array in enumerate(arrays)]
+        arrays = [copy_rows(array, rows) if i in written else _read_only(array) for i, array in enumerate(arrays)]
         for number, layout in enumerate(layouts[inputs:]):
             if number in aliases:
                 arrays.append(copy_rows(arrays[aliases[number]], rows))
@@ -144,6 +143,13 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
         return [x[(slice(None), *map(slice, layout.shape))] for layout, x in results]
 
     return evaluate
+
+
+def _read_only(value: Array) -> Array:
+    # Rows with different control flow may share it.
+    view = value.view()
+    view.flags.writeable = False
+    return view
 
 
 def _share_row(value: Array) -> Array:
@@ -206,7 +212,7 @@ def _on_cores(machine: Machine, equation: Equation) -> EquationFunction:
     scratch = [scoped_memory(machine.rules, v.aval) for v in body.invars[len(equation.invars) + len(outputs) :]]
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        rows = rows_of(operands)
+        rows = machine.rows_of(operands)
         given = [x if isinstance(x, BatchedRef) else BatchedRef(copy_rows(x, rows)) for x in operands]
         made = [given[aliases[i]] if i in aliases else make(rows) for i, make in enumerate(outputs)]
         outer = machine.program, machine.grid, machine.axes

@@ -1,0 +1,52 @@
+"""Edits that are evaluated together have the results that each has alone."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+
+from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.localize.equation_replay import EvaluatedKernel
+from kerneltest.localize.repairs import equation_repairs
+from kerneltest.trace.tracing import trace_function
+
+
+def _body(x_ref: Any, n_ref: Any, o_ref: Any) -> None:
+    """A branch and a loop that depend on values, positions in arrays, and stores on top of stores."""
+    i = pl.program_id(0)
+    o_ref[...] = jnp.zeros((4,), jnp.float32)
+
+    @pl.when(x_ref[0] + i > 0.5)
+    def _() -> None:
+        o_ref[...] += x_ref[...] * 2.0
+
+    total = jax.lax.while_loop(lambda c: c[0] < n_ref[0], lambda c: (c[0] + 1, c[1] * 2.0 + c[0]), (0, 1.0))[1]
+    at = (jnp.arange(4) + n_ref[0]) % 4
+    o_ref[at] = jnp.where(at < 3, o_ref[...] + total, x_ref[at])
+
+
+def _kernel(x: jax.Array, n: jax.Array) -> list[jax.Array]:
+    block, scalar = pl.BlockSpec((4,), lambda i: (i,)), pl.BlockSpec((1,), lambda i: (0,))
+    out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return [pl.pallas_call(_body, grid=(2,), in_specs=[block, scalar], out_specs=block, out_shape=out)(x, n)]
+
+
+def test_edits_have_the_same_results_together_and_alone() -> None:
+    shapes = ShapeDtype((8,), np.dtype(np.float32)), ShapeDtype((1,), np.dtype(np.int32))
+    leaves = [np.linspace(-1, 2, 8, dtype=np.float32), np.array([3], np.int32)]
+    kernel = EvaluatedKernel(trace_function(_kernel, shapes, ""), None, {"n": 8})
+    edits = [way for repair in equation_repairs(kernel) for way in repair.patches(kernel)][::8]
+    before = kernel.run(leaves).rounded[0]
+    changed = 0
+    for edit, together in zip(edits, kernel.run_all(leaves, edits, rounded=True), strict=True):
+        try:
+            alone = kernel.run(leaves, edit).rounded
+        except Exception:
+            assert together is None
+            continue
+        assert together is not None
+        np.testing.assert_array_equal(together[0], alone[0])
+        changed += not np.array_equal(alone[0], before, equal_nan=True)
+    assert changed > 10
