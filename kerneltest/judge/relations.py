@@ -60,6 +60,8 @@ def fit_relation(mismatch: MismatchContext, relation: ValueRelation) -> Fit | No
       OutOfTimeError: there is no time left to evaluate the oracle.
     """
     comparison = mismatch.comparison
+    if not _arguments_of(relation) <= mismatch.leaves.keys():  # an optional one may not be given
+        return None
     try:
         with np.errstate(all="ignore"):
             predicted = _PREDICTORS[relation.kind](mismatch, relation)
@@ -89,6 +91,12 @@ def fit_relation(mismatch: MismatchContext, relation: ValueRelation) -> Fit | No
     checked = np.flatnonzero(np.isfinite(comparison.bound) & predicted.known)
     everywhere = not predicted.everywhere or _has_values(mismatch, values, checked)
     return Fit(share, bool(is_shown), everywhere)
+
+
+def _arguments_of(relation: ValueRelation) -> set[str]:
+    if relation.kind is RelationKind.OPTION or not relation.argument:
+        return set()
+    return {relation.argument} | ({relation.name} if relation.kind is RelationKind.EXCHANGED else set())
 
 
 def first_relation(mismatch: MismatchContext, relations: Iterator[ValueRelation]) -> ValueRelation | None:
@@ -212,8 +220,8 @@ def _as_if(mismatch: MismatchContext, changed: Mapping[str, Array]) -> _Predicti
 def _predict_replaced(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:
     leaf, values = mismatch.declared[relation.argument], mismatch.leaves[relation.argument]
     if relation.name in mismatch.leaves:
-        other = mismatch.leaves[relation.name]
-        return _as_if(mismatch, {relation.argument: other}) if other.shape == values.shape else None
+        same = mismatch.leaves[relation.name]
+        return _as_if(mismatch, {relation.argument: same}) if same.shape == values.shape else None
     other = {
         "0": lambda: np.zeros_like(values),
         "1": lambda: np.ones_like(values),
@@ -222,8 +230,8 @@ def _predict_replaced(mismatch: MismatchContext, relation: ValueRelation) -> _Pr
         "negated": lambda: -values,
         "true everywhere": lambda: np.full_like(values, leaf.mask_values[1]),
         f"{leaf.bound} everywhere": lambda: np.full_like(values, length_of(leaf.bound, dict(mismatch.signature.dims))),
-    }[relation.name]()
-    return _as_if(mismatch, {relation.argument: other})
+    }.get(relation.name)
+    return _as_if(mismatch, {relation.argument: other()}) if other is not None else None
 
 
 def _predict_exchanged(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:

@@ -25,7 +25,7 @@ from kerneltest.records.schema import ConfirmedRelation
 
 _MOST_CASES = 6  # that are run again
 _MOST_ELEMENTS = 1 << 16  # of an output that is looked at
-_SECONDS = 10.0  # after which the search ends without a result; it takes a tenth as long, and counts bound it
+_SECONDS = 10.0  # after which the search ends with what it has; it takes a tenth as long, and counts bound it
 
 _OF_OUTPUTS = (relations_of_output,)
 _ALL: tuple[Callable[[MismatchContext], Iterator[ValueRelation]], ...] = (
@@ -57,7 +57,7 @@ def find_relation(
     branch, contexts = cache.branch(), []
     for case in _chosen([case for case in cases if case.id in wrong], wrong):
         if time.monotonic() > deadline:
-            return None
+            break
         other = _context(item, case, run_case(item, case, branch), deadline)
         if other is not None and other.output == own.output:
             contexts.append(other)
@@ -80,7 +80,7 @@ def find_relation(
                     if all(each.is_complete for each in known):
                         return confirmed[-1]
     except OutOfTimeError:
-        return None
+        pass
     return confirmed[0] if confirmed else None
 
 

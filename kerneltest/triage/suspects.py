@@ -223,13 +223,13 @@ _EXPLAINED = 0.8  # share of the findings that a diagnosis must explain; fewer d
 def is_same_bug(
     entitled: tuple[Suspect, str], other_entitled: tuple[Suspect, str], interpreted: Collection[str]
 ) -> bool:
-    """Returns whether two suspects have the same title, smallest case or line at fault, and come from the same tier.
+    """Returns whether two suspects of one tier have the same symptom and condition, smallest case or line at fault.
 
     They are two bugs if an edit that repairs one of them leaves the other wrong. If both are imprecise in the same
     cases, such an edit fits by chance too often.
 
     What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
-    Each suspect comes with its title, which takes time to find.
+    Each suspect comes with its symptom and condition, which take time to find.
     """
     (one, title), (other, its_title) = entitled, other_entitled
     if one.level in BEFORE_VALUES or other.level in BEFORE_VALUES:
