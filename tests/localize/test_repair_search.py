@@ -1,14 +1,19 @@
 """What a search for repairs concludes from those that repair only some cases, if all were tried and if not."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kerneltest.localize.repair_search import Deadline, find_repair
+from kerneltest.core.targets import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.item import Outcome
+from kerneltest.localize import repair_search
+from kerneltest.localize.repair_search import Deadline, LineSearch, find_repair, locate_fault
 from kerneltest.localize.repairs import Repair
+from kerneltest.records.schema import FaultLocation
 
 
 @dataclass(frozen=True)
@@ -53,3 +58,32 @@ def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
         assert found.unexplained == tuple(map(str, range(repaired, 10)))
     else:
         assert found is None
+
+
+@pytest.mark.parametrize("late", ["rest", "more"])
+def test_a_repair_is_not_confirmed_if_replays_are_missing_for_want_of_time(late: str) -> None:
+    first, deadline = FakeReplay(0, ONE), Deadline(10)
+
+    def replays(name: str) -> Iterator[FakeReplay]:
+        if name == late:
+            deadline.seconds = -1
+        if not deadline.is_over():
+            yield FakeReplay(1, ONE)
+
+    found = find_repair(first, lambda: [*replays("rest")], [_repair(1, "one")], deadline, lambda: replays("more"))
+    assert found is None or not found.confirmed
+
+
+def test_a_search_that_finds_a_line_too_late_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    location = FaultLocation("kernel.py:1", "x * 2", "removing mul fixes the result", False)
+
+    def search(deadline: Deadline) -> FaultLocation:
+        deadline.seconds = -1
+        assert deadline.is_over()
+        return location
+
+    cases = SimpleNamespace(locate_in_equations=search, locate_in_code=search)
+    monkeypatch.setattr(repair_search, "_Cases", lambda *_: cases)
+    record: Any = SimpleNamespace(family="", detail=None, tier=Tier.INTERPRET, verdict=Verdict.MISMATCH)
+    nothing: Any = None
+    assert locate_fault(nothing, nothing, Outcome(record)) == LineSearch(location, complete=False)
