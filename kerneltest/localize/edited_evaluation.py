@@ -8,13 +8,13 @@ Harrold, "Mutation analysis using mutant schemata", 1993).
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float, is_promotable
+from kerneltest.core.dtypes import Array, is_float, is_integer, is_promotable
 from kerneltest.localize.sites import LocatedJaxpr
 from kerneltest.trace.batched_interpreter.kernel_rules import KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
@@ -60,14 +60,17 @@ class EditableRules(KernelRules):
 
     def unrounded(self, machine: Machine, equation: Equation) -> EquationFunction:
         """The function that evaluates an equation whose results are not rounded, or do not wrap."""
-        return (lambda operands: operands) if self.is_lossy_cast(equation) else super().rule(machine, equation)
+        return (lambda operands: operands) if is_lossy_cast(equation) else EditableRules.rule(self, machine, equation)
 
-    def is_lossy_cast(self, equation: Equation) -> bool:
-        """Returns whether an equation is a cast that loses something even without rounding: to 8 bits."""
-        if primitive_name(equation) != "convert_element_type":
-            return False
-        dtype = np.dtype(equation.outvars[0].aval.dtype)
-        return is_float(dtype) and not is_promotable(dtype)
+
+def is_lossy_cast(equation: Equation) -> bool:
+    """Returns whether an equation is a cast that loses something even without rounding: to 8 bits, or by wrapping."""
+    if primitive_name(equation) != "convert_element_type":
+        return False
+    source, dtype = (np.dtype(v.aval.dtype) for v in (equation.invars[0], equation.outvars[0]))
+    if is_float(dtype):
+        return not is_promotable(dtype)
+    return is_integer(source) and is_integer(dtype) and source.itemsize > dtype.itemsize
 
 
 def compile_equations(
@@ -93,6 +96,7 @@ class _Step:
     number: int
     function: EquationFunction  # from the values of `reads`
     reads: Sequence[Var] | None  # None for the operands of the step
+    widens: bool  # whether its results have another dtype than those of the step
 
 
 class EditableJaxpr:
@@ -109,10 +113,13 @@ class EditableJaxpr:
 
     def evaluate(self, leaves: Sequence[Array], edit: Edit = ()) -> tuple[Array, ...]:
         """Returns the outputs, with the equations of an edit replaced."""
+        return self._run_steps(leaves, self._steps(edit))
+
+    def _run_steps(self, leaves: Sequence[Array], steps: Sequence[_Step]) -> tuple[Array, ...]:
         with ExitStack() as stack:
-            for step in self._steps(edit):
+            for step in steps:
                 stack.callback(step.jaxpr.replace_step(step.number, _alone(step), step.reads or ()))
-            return tuple(output[0] for output in self._run(leaves, edited=bool(edit)))
+            return tuple(output[0] for output in self._run(leaves, edited=bool(steps)))
 
     def evaluate_all(
         self, leaves: Sequence[Array], edits: Iterable[Callable[[], Edit]]
@@ -134,21 +141,35 @@ class EditableJaxpr:
     def _evaluate_rows(
         self, leaves: Sequence[Array], edits: Sequence[list[_Step] | None]
     ) -> Sequence[tuple[Array, ...] | None]:
-        rows = [row for row, steps in enumerate(edits) if steps is not None]
-        if not rows:
-            return [None] * len(edits)
-        try:
-            failed, outputs = self._run_together(leaves, [steps for steps in edits if steps is not None])
-        except Exception:  # rows that cannot be evaluated together, or an edit that raises far from its place
-            if len(rows) == 1:
-                return [None] * len(edits)
-            half = rows[len(rows) // 2]
-            return [*self._evaluate_rows(leaves, edits[:half]), *self._evaluate_rows(leaves, edits[half:])]
         found: list[tuple[Array, ...] | None] = [None] * len(edits)
-        for k, row in enumerate(rows):
-            if k not in failed:
-                found[row] = tuple(output[k if len(output) > 1 else 0] for output in outputs)
+        together: list[tuple[int, list[_Step]]] = []
+        for number, steps in enumerate(edits):
+            # A row of another dtype would have all rows computed in that dtype.
+            if steps is not None and any(step.widens for step in steps):
+                with suppress(Exception):  # an edit may be invalid
+                    found[number] = self._run_steps(leaves, steps)
+            elif steps is not None:
+                together.append((number, steps))
+        for number, outputs in self._evaluate_together(leaves, together):
+            found[number] = outputs
         return found
+
+    def _evaluate_together(
+        self, leaves: Sequence[Array], edits: Sequence[tuple[int, list[_Step]]]
+    ) -> Iterator[tuple[int, tuple[Array, ...]]]:
+        # Yields the numbers of the edits that do not raise, with their outputs.
+        if not edits:
+            return
+        try:
+            failed, outputs = self._run_together(leaves, [steps for _, steps in edits])
+        except Exception:  # rows that cannot be evaluated together, or an edit that raises far from its place
+            half = len(edits) // 2
+            for part in (edits[:half], edits[half:]) if half else ():
+                yield from self._evaluate_together(leaves, part)
+            return
+        for row, (number, _) in enumerate(edits):
+            if row not in failed:
+                yield number, tuple(output[row if len(output) > 1 else 0] for output in outputs)
 
     def _run_together(self, leaves: Sequence[Array], edits: Sequence[list[_Step]]) -> tuple[set[int], list[Value]]:
         changed: dict[tuple[int, int], list[tuple[int, _Step]]] = {}
@@ -201,7 +222,7 @@ class EditableJaxpr:
             with jax.enable_x64(True):
                 function = compile_equations(self._machine, equations, reads, equation.outvars)
         for jaxpr, number in places:
-            yield _Step(jaxpr, number, function, reads)
+            yield _Step(jaxpr, number, function, reads, equations is None and is_lossy_cast(equation))
 
 
 def _alone(step: _Step) -> Callable[[EquationFunction], EquationFunction]:

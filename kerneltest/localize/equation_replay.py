@@ -12,7 +12,7 @@ from operator import attrgetter
 import numpy as np
 
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import Array, is_float, is_integer, is_promotable
+from kerneltest.core.dtypes import Array, is_float, is_promotable
 from kerneltest.core.failures import convert_exceptions
 from kerneltest.core.precision import XLA_CPU
 from kerneltest.core.verdicts import Verdict
@@ -111,13 +111,6 @@ class _RoundedRules(EditableRules):
             return [x.astype(dtype).astype(np.float64) if is_float(x.dtype) else x for x in evaluate(operands)]
 
         return rounded
-
-    def unrounded(self, machine: Machine, equation: Equation) -> EquationFunction:
-        if self.is_lossy_cast(equation) or not _may_round(equation):
-            return super().unrounded(machine, equation)
-        if is_integer(np.dtype(equation.outvars[0].aval.dtype)):
-            return lambda operands: operands
-        return EditableRules.rule(self, machine, equation)
 
 
 def _may_round(equation: Equation) -> bool:

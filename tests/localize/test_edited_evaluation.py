@@ -1,15 +1,18 @@
 """Edits that are evaluated together have the results that each has alone."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.localize.equation_replay import EvaluatedKernel
 from kerneltest.localize.repairs import equation_repairs
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.tracing import trace_function
 
 
@@ -50,3 +53,43 @@ def test_edits_have_the_same_results_together_and_alone() -> None:
         np.testing.assert_array_equal(together[0], alone[0])
         changed += not np.array_equal(alone[0], before, equal_nan=True)
     assert changed > 10
+
+
+def _narrow_body(x_ref: Any, o_ref: Any) -> None:
+    """A cast that wraps, followed by arithmetic in its dtype."""
+    narrow = (x_ref[...] * 50).astype(jnp.int8)
+    o_ref[...] = (narrow >> 1).astype(jnp.int32) + jnp.sum(narrow)
+
+
+def _narrow(x: jax.Array) -> list[jax.Array]:
+    there = pl.BlockSpec((2,), lambda i: (jax.lax.cond(i > 1, lambda: 4 - i, lambda: i),))
+    back = pl.BlockSpec((2,), lambda i: (i,))
+    return [pl.pallas_call(_narrow_body, grid=(4,), in_specs=[there], out_specs=back, out_shape=x)(x)]
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_edits_have_the_results_of_the_edited_jaxpr(rounded: bool) -> None:
+    traced = trace_function(_narrow, (ShapeDtype((8,), np.dtype(np.int32)),), "")
+    kernel, leaves = EvaluatedKernel(traced, None, {"n": 8}), [np.arange(8, dtype=np.int32)]
+    rules = KernelRules(promotes=True)
+    edits = [way for repair in equation_repairs(kernel) for way in repair.patches(kernel)]
+    unrounded = failed = 0
+    for edit, together in zip(edits, kernel.run_all(leaves, edits, rounded=rounded), strict=True):
+        try:
+            if "_unrounded" in str(edit):  # it replaces no equation
+                run = kernel.run(leaves, edit)
+                expected = run.rounded if rounded else run.formula
+                unrounded += not np.array_equal(expected[0], kernel.run(leaves).formula[0])
+            else:
+                equations = {id(each.equation): each.equations for each in edit(kernel.own)}
+                jaxpr = kernel.own.rewrite(lambda site, of=equations: of.get(id(site.equation)))
+                with jax.enable_x64(True):
+                    expected = BatchedKernel(replace(traced, jaxpr=jaxpr), rules)([leaf[None] for leaf in leaves])[0]
+        except Exception:
+            assert together is None
+            failed += 1
+            continue
+        assert together is not None
+        np.testing.assert_array_equal(together[0], expected[0])
+    assert unrounded == 1
+    assert failed < len(edits) / 8
