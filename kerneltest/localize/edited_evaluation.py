@@ -161,34 +161,32 @@ class EditableJaxpr:
         if not edits:
             return
         try:
-            failed, outputs = self._run_together(leaves, [steps for _, steps in edits])
+            outputs = self._run_together(leaves, [steps for _, steps in edits])
         except Exception:  # rows that cannot be evaluated together, or an edit that raises far from its place
             half = len(edits) // 2
             for part in (edits[:half], edits[half:]) if half else ():
                 yield from self._evaluate_together(leaves, part)
             return
         for row, (number, _) in enumerate(edits):
-            if row not in failed:
+            if row not in self._machine.given_up:
                 yield number, tuple(output[row if len(output) > 1 else 0] for output in outputs)
 
-    def _run_together(self, leaves: Sequence[Array], edits: Sequence[list[_Step]]) -> tuple[set[int], list[Value]]:
+    def _run_together(self, leaves: Sequence[Array], edits: Sequence[list[_Step]]) -> list[Value]:
         changed: dict[tuple[int, int], list[tuple[int, _Step]]] = {}
         for row, steps in enumerate(edits):
             for step in steps:
                 changed.setdefault((id(step.jaxpr), step.number), []).append((row, step))
-        failed: set[int] = set()
         with ExitStack() as stack, self._numbered_rows(np.arange(len(edits))):
             for changes in changed.values():
                 more = list(dict.fromkeys(v for _, step in changes for v in step.reads or ()))
-                replace = _in_rows(self._machine, changes, more, failed)
+                replace = _in_rows(self._machine, changes, more)
                 stack.callback(changes[0][1].jaxpr.replace_step(changes[0][1].number, replace, more))
-            outputs = self._run(leaves)
-            return failed | self._machine.stuck, outputs
+            return self._run(leaves)
 
     @contextmanager
     def _numbered_rows(self, rows: Array) -> Iterator[None]:
         self._machine.rows = rows
-        self._machine.stuck.clear()
+        self._machine.given_up.clear()
         try:
             yield
         finally:
@@ -231,7 +229,7 @@ def _alone(step: _Step) -> Callable[[EquationFunction], EquationFunction]:
 
 
 def _in_rows(
-    machine: Machine, changes: Sequence[tuple[int, _Step]], more: Sequence[Var], failed: set[int]
+    machine: Machine, changes: Sequence[tuple[int, _Step]], more: Sequence[Var]
 ) -> Callable[[EquationFunction], EquationFunction]:
     # A step that runs as it is for all rows, and then again, changed, for those of its edits.
     at = {v: number - len(more) for number, v in enumerate(more)}
@@ -259,7 +257,7 @@ def _in_rows(
                     for whole, some in zip(results, function(part), strict=True):
                         whole[number] = some[0]
                 except Exception:
-                    failed.add(int(rows[number]))
+                    machine.given_up.add(int(rows[number]))
                 finally:
                     machine.rows = rows
             return results

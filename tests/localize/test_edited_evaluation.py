@@ -1,6 +1,9 @@
 """Edits that are evaluated together have the results that each has alone."""
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,6 +15,7 @@ from jax.experimental import pallas as pl
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.localize.equation_replay import EvaluatedKernel
 from kerneltest.localize.repairs import equation_repairs
+from kerneltest.trace import machine
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.tracing import trace_function
 
@@ -93,3 +97,34 @@ def test_edits_have_the_results_of_the_edited_jaxpr(rounded: bool) -> None:
         np.testing.assert_array_equal(together[0], expected[0])
     assert unrounded == 1
     assert failed < len(edits) / 8
+
+
+def _counting(x: jax.Array) -> list[jax.Array]:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + x_ref[...]), (0, x_ref[...]))[1]
+
+    block = pl.BlockSpec((2,), lambda i: (i,))
+    return [pl.pallas_call(body, grid=(16,), in_specs=[block], out_specs=block, out_shape=x)(x)]
+
+
+def test_an_edit_with_an_endless_loop_is_given_up_for_all_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    iterations = 0
+
+    def count() -> Iterator[int]:
+        nonlocal iterations
+        for number in itertools.count():
+            iterations += 1
+            yield number
+
+    monkeypatch.setattr(machine, "itertools", SimpleNamespace(count=count))
+    kernel = EvaluatedKernel(trace_function(_counting, (ShapeDtype((32,), np.dtype(np.float32)),), ""), None, {"n": 32})
+    edits = [
+        w
+        for r in equation_repairs(kernel)
+        if r.phrase in ("changing 1 to 0", "changing 3 to 2")
+        for w in r.patches(kernel)
+    ]
+    leaves = [np.ones(32, np.float32)]
+    runs = [outputs and outputs[0][0] for outputs in kernel.run_all(leaves, edits, rounded=True)]
+    assert sorted(runs, key=str) == [3, None]
+    assert iterations < 1000
