@@ -21,10 +21,10 @@ from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.machine import BatchedRef, CompiledJaxpr, EquationFunction, Machine, Value
 from kerneltest.trace.primitives import Kind, kind_of
 from kerneltest.trace.rewrite import interpret_calls
-from kerneltest.trace.walk import primitive_name
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 _MOST_ROWS = 256  # edits that are evaluated at once
-_MOST_ELEMENTS = 2**19  # in the inputs and outputs of all rows
+_MOST_ELEMENTS = 2**19  # in all rows of the largest value
 _FACTOR, _ITERATIONS = 2, 512  # times as many iterations as the longest loop had, and more, that a loop may have
 _INTERPRET = interpret_calls(True)
 
@@ -102,10 +102,13 @@ class _Step:
 class EditableJaxpr:
     """A located jaxpr, compiled by some rules, that is evaluated as it is or with edits."""
 
-    def __init__(self, located: LocatedJaxpr, shapes: Sequence[tuple[int, ...]], rules: EditableRules) -> None:
-        self._shapes, self._rules = shapes, rules
+    def __init__(self, located: LocatedJaxpr, rules: EditableRules) -> None:
+        self._rules = rules
         self._machine = Machine(rules)
         self._compiled = self._machine.compile(located.jaxpr)
+        values = (v for equation, _ in iter_equations(located.jaxpr) for v in (*equation.invars, *equation.outvars))
+        largest = max((math.prod(getattr(v.aval, "shape", ())) for v in values), default=1)
+        self._most_rows = min(_MOST_ROWS, max(_MOST_ELEMENTS // max(largest, 1), 1))
         self._places: dict[int, list[tuple[CompiledJaxpr, int]]] = {}
         for jaxpr, compiled in self._machine.compiled():
             for number, equation in enumerate(jaxpr.eqns):
@@ -125,15 +128,13 @@ class EditableJaxpr:
         self, leaves: Sequence[Array], edits: Iterable[Callable[[], Edit]]
     ) -> Iterator[tuple[Array, ...] | None]:
         """Yields the outputs with each of some edits; None for one that cannot be made, or raises."""
-        elements = sum(leaf.size for leaf in leaves) + sum(map(math.prod, self._shapes))
-        most = max(min(_MOST_ROWS, _MOST_ELEMENTS // max(elements, 1)), 1)
         pending: list[list[_Step] | None] = []
         for edit in edits:
             try:
                 pending.append(self._steps(edit()))
             except Exception:  # an edit may be invalid
                 pending.append(None)
-            if len(pending) == most:
+            if len(pending) == self._most_rows:
                 yield from self._evaluate_rows(leaves, pending)
                 pending = []
         yield from self._evaluate_rows(leaves, pending)

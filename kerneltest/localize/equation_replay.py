@@ -76,9 +76,8 @@ class EvaluatedKernel:
         self.own = LocatedJaxpr(locate_equations(traced.jaxpr), lengths)
         self.wide = LocatedJaxpr(locate_equations(wide.jaxpr), lengths) if wide is not None else self.own
         self.promoted = PromotedKernel(wide or traced)
-        shapes = [tuple(output.shape) for output in traced.outputs]
-        self._rounded = EditableJaxpr(self.own, shapes, _RoundedRules())
-        self._formula = EditableJaxpr(self.wide, shapes, EditableRules())
+        self._rounded = EditableJaxpr(self.own, _RoundedRules())
+        self._formula = EditableJaxpr(self.wide, EditableRules())
 
     def run(self, leaves: Sequence[Array], make: MakeEdit | None = None) -> EvaluatedRun:
         return EvaluatedRun(

@@ -1,6 +1,7 @@
 """Edits that are evaluated together have the results that each has alone."""
 
 import itertools
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -128,3 +129,22 @@ def test_an_edit_with_an_endless_loop_is_given_up_for_all_programs(monkeypatch: 
     runs = [outputs and outputs[0][0] for outputs in kernel.run_all(leaves, edits, rounded=True)]
     assert sorted(runs, key=str) == [3, None]
     assert iterations < 1000
+
+
+def _products(x: jax.Array) -> list[jax.Array]:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jnp.sum(x_ref[...][:, None] * x_ref[...][None, :], axis=1)
+
+    return [pl.pallas_call(body, out_shape=x)(x)]
+
+
+def test_edits_of_large_values_that_are_not_outputs_are_not_all_evaluated_at_once() -> None:
+    traced = trace_function(_products, (ShapeDtype((256,), np.dtype(np.float32)),), "")
+    kernel = EvaluatedKernel(traced, None, {"n": 256})
+    edits = [way for repair in equation_repairs(kernel) for way in repair.patches(kernel)] * 3
+    tracemalloc.start()
+    try:
+        assert len(list(kernel.run_all([np.ones(256, np.float32)], edits, rounded=False))) > 40
+        assert tracemalloc.get_traced_memory()[1] < 24 * 256**2 * 8
+    finally:
+        tracemalloc.stop()
