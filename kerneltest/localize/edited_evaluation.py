@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache as cached
 
 import jax
 import numpy as np
@@ -39,6 +40,10 @@ class Replacement:
 
 # An edit of a jaxpr.
 Edit = Sequence[Replacement]
+
+# The outputs with an edit, and those without it, which are equal to the last bit where the edit changes nothing: sums
+# of many rows may round in another order than those of one.
+Compared = tuple[tuple[Array, ...], tuple[Array, ...]]
 
 
 class EditableRules(KernelRules):
@@ -124,10 +129,9 @@ class EditableJaxpr:
                 stack.callback(step.jaxpr.replace_step(step.number, _alone(step), step.reads or ()))
             return tuple(output[0] for output in self._run(leaves, edited=bool(steps)))
 
-    def evaluate_all(
-        self, leaves: Sequence[Array], edits: Iterable[Callable[[], Edit]]
-    ) -> Iterator[tuple[Array, ...] | None]:
-        """Yields the outputs with each of some edits; None for one that cannot be made, or raises."""
+    def evaluate_all(self, leaves: Sequence[Array], edits: Iterable[Callable[[], Edit]]) -> Iterator[Compared | None]:
+        """Yields the outputs with each of some edits and without it; None for one that cannot be made, or raises."""
+        original = cached(lambda: self.evaluate(leaves))
         pending: list[list[_Step] | None] = []
         for edit in edits:
             try:
@@ -135,20 +139,20 @@ class EditableJaxpr:
             except Exception:  # an edit may be invalid
                 pending.append(None)
             if len(pending) == self._most_rows:
-                yield from self._evaluate_rows(leaves, pending)
+                yield from self._evaluate_rows(leaves, pending, original)
                 pending = []
-        yield from self._evaluate_rows(leaves, pending)
+        yield from self._evaluate_rows(leaves, pending, original)
 
     def _evaluate_rows(
-        self, leaves: Sequence[Array], edits: Sequence[list[_Step] | None]
-    ) -> Sequence[tuple[Array, ...] | None]:
-        found: list[tuple[Array, ...] | None] = [None] * len(edits)
+        self, leaves: Sequence[Array], edits: Sequence[list[_Step] | None], original: Callable[[], tuple[Array, ...]]
+    ) -> Sequence[Compared | None]:
+        found: list[Compared | None] = [None] * len(edits)
         together: list[tuple[int, list[_Step]]] = []
         for number, steps in enumerate(edits):
             # A row of another dtype would have all rows computed in that dtype.
-            if steps is not None and any(step.widens for step in steps):
+            if steps is not None and (self._most_rows == 1 or any(step.widens for step in steps)):
                 with suppress(Exception):  # an edit may be invalid
-                    found[number] = self._run_steps(leaves, steps)
+                    found[number] = self._run_steps(leaves, steps), original()
             elif steps is not None:
                 together.append((number, steps))
         for number, outputs in self._evaluate_together(leaves, together):
@@ -157,20 +161,21 @@ class EditableJaxpr:
 
     def _evaluate_together(
         self, leaves: Sequence[Array], edits: Sequence[tuple[int, list[_Step]]]
-    ) -> Iterator[tuple[int, tuple[Array, ...]]]:
-        # Yields the numbers of the edits that do not raise, with their outputs.
+    ) -> Iterator[tuple[int, Compared]]:
+        # Yields the numbers of the edits that do not raise, with their outputs. The first row has no edit.
         if not edits:
             return
         try:
-            outputs = self._run_together(leaves, [steps for _, steps in edits])
+            outputs = self._run_together(leaves, [[], *(steps for _, steps in edits)])
         except Exception:  # rows that cannot be evaluated together, or an edit that raises far from its place
             half = len(edits) // 2
             for part in (edits[:half], edits[half:]) if half else ():
                 yield from self._evaluate_together(leaves, part)
             return
-        for row, (number, _) in enumerate(edits):
+        original = tuple(output[0] for output in outputs)
+        for row, (number, _) in enumerate(edits, 1):
             if row not in self._machine.given_up:
-                yield number, tuple(output[row if len(output) > 1 else 0] for output in outputs)
+                yield number, (tuple(output[row if len(output) > 1 else 0] for output in outputs), original)
 
     def _run_together(self, leaves: Sequence[Array], edits: Sequence[list[_Step]]) -> list[Value]:
         changed: dict[tuple[int, int], list[tuple[int, _Step]]] = {}

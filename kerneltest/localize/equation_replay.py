@@ -22,7 +22,7 @@ from kerneltest.execute.claims import Variation
 from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong
 from kerneltest.judge.formula import compare_closely
 from kerneltest.localize.case_replay import distinctive_cases, never, replays
-from kerneltest.localize.edited_evaluation import Edit, EditableJaxpr, EditableRules
+from kerneltest.localize.edited_evaluation import Compared, Edit, EditableJaxpr, EditableRules
 from kerneltest.localize.sites import LocatedJaxpr, locate_equations
 from kerneltest.oracle.expectation import Expectation, ExpectedOutputs, Outputs
 from kerneltest.plan.explicit import AnyCase
@@ -85,11 +85,13 @@ class EvaluatedKernel:
             lambda: self._formula.evaluate(leaves, make(self.wide) if make else ()),
         )
 
-    def run_all(self, leaves: Sequence[Array], edits: Sequence[MakeEdit], *, rounded: bool) -> Iterator[Outputs | None]:
-        """Yields the outputs with each of some edits; None for one that raises."""
+    def run_all(
+        self, leaves: Sequence[Array], edits: Sequence[MakeEdit], *, rounded: bool
+    ) -> Iterator[Compared | None]:
+        """Yields the outputs with each of some edits and without it; None for one that raises."""
         evaluated, located = (self._rounded, self.own) if rounded else (self._formula, self.wide)
-        for outputs in evaluated.evaluate_all(leaves, (partial(make, located) for make in edits)):
-            yield self._narrow(outputs) if rounded and outputs is not None else outputs
+        for found in evaluated.evaluate_all(leaves, (partial(make, located) for make in edits)):
+            yield (self._narrow(found[0]), self._narrow(found[1])) if rounded and found is not None else found
 
     def _narrow(self, outputs: Outputs) -> Outputs:
         return tuple(x.astype(o.dtype, copy=False) for x, o in zip(outputs, self.traced.outputs, strict=True))
@@ -189,8 +191,8 @@ class EquationReplay:
             checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
             left = [number for number, right in enumerate(found) if right and checks]
             runs = self.kernel.run_all(self._leaves, [edits[number] for number in left], rounded=rounded)
-            for number, outputs in zip(left, runs, strict=True):
-                found[number] = outputs is not None and self._is_right(outputs, checks, rounded)
+            for number, run in zip(left, runs, strict=True):
+                found[number] = run is not None and self._is_right(run[0], checks, rounded)
         return found
 
     def disturbed(self, edits: Sequence[MakeEdit]) -> list[tuple[bool, bool]]:
@@ -198,12 +200,16 @@ class EquationReplay:
         rounded = not any(is_wrong(self._found(*question)) for question in self._questions if not question[1])
         checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
         found = []
-        for outputs in self.kernel.run_all(self._leaves, edits, rounded=rounded):
-            parts = [self._checks[check].take(outputs) for check in checks] if outputs is not None else []
+        for run in self.kernel.run_all(self._leaves, edits, rounded=rounded):
+            if run is None:
+                found.append((False, False))
+                continue
             changed = [
-                (before.wrong, ~_same(before.actual, new))
-                for check, part in zip(checks, parts, strict=False)
-                for before, new in zip(self._found(check, rounded), part, strict=True)
+                (before.wrong, ~_same(new, old))
+                for check in checks
+                for before, new, old in zip(
+                    self._found(check, rounded), *map(self._checks[check].take, run), strict=True
+                )
             ]
             found.append((any((c & w).any() for w, c in changed), any((c & ~w).any() for w, c in changed)))
         return found

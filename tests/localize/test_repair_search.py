@@ -5,15 +5,23 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
+import kerneltest as kt
+from kerneltest.core.source_location import source_line
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Outcome
 from kerneltest.localize import repair_search
-from kerneltest.localize.repair_search import Deadline, LineSearch, find_repair, locate_fault
+from kerneltest.localize.equation_replay import equation_replays
+from kerneltest.localize.repair_search import Deadline, LineSearch, find_repair, lines_of_wrong_values, locate_fault
 from kerneltest.localize.repairs import Repair
 from kerneltest.records.schema import FaultLocation
+from tests.localize.fault_cases import make_case
 
 
 @dataclass(frozen=True)
@@ -87,3 +95,22 @@ def test_a_search_that_finds_a_line_too_late_says_so(monkeypatch: pytest.MonkeyP
     record: Any = SimpleNamespace(family="", detail=None, tier=Tier.INTERPRET, verdict=Verdict.MISMATCH)
     nothing: Any = None
     assert locate_fault(nothing, nothing, Outcome(record)) == LineSearch(location, complete=False)
+
+
+def _two_sums(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[0] = jnp.sum(x_ref[...] * 1.1)
+        o_ref[1] = jnp.sum(x_ref[...] * 1.3)
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((2,), x.dtype))(x)
+
+
+def test_sums_in_another_order_are_no_changes() -> None:
+    @kt.oracle_for(_two_sums, x=kt.array("m n"), dims=dict(m=kt.dim(values=(8,)), n=kt.dim(values=(70,))))
+    def pairing(x: Any) -> Any:
+        return np.array([np.sum(x * 1.1), np.sum(x * 1.7)])
+
+    case = make_case(pairing, {}, x=np.random.default_rng(0).normal(size=(8, 70)))
+    (replay,) = equation_replays(pairing, [case], "drawn", distinctive=False)
+    (line,) = lines_of_wrong_values(replay)
+    assert "1.3" in source_line(line)
