@@ -1,7 +1,7 @@
 """What a search for repairs concludes from those that repair only some cases, if all were tried and if not."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,15 +12,17 @@ import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
+from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.source_location import source_line
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Outcome
 from kerneltest.localize import repair_search
-from kerneltest.localize.equation_replay import equation_replays
+from kerneltest.localize.equation_replay import EquationReplay, EvaluatedKernel, equation_replays
 from kerneltest.localize.repair_search import Deadline, LineSearch, find_repair, lines_of_wrong_values, locate_fault
-from kerneltest.localize.repairs import Repair
+from kerneltest.localize.repairs import Repair, equation_repairs
 from kerneltest.records.schema import FaultLocation
+from kerneltest.trace.tracing import trace_function
 from tests.localize.fault_cases import make_case
 
 
@@ -105,12 +107,36 @@ def _two_sums(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((2,), x.dtype))(x)
 
 
-def test_sums_in_another_order_are_no_changes() -> None:
+@pytest.fixture(name="wrong")
+def fixture_wrong() -> EquationReplay:
     @kt.oracle_for(_two_sums, x=kt.array("m n"), dims=dict(m=kt.dim(values=(8,)), n=kt.dim(values=(70,))))
     def pairing(x: Any) -> Any:
         return np.array([np.sum(x * 1.1), np.sum(x * 1.7)])
 
     case = make_case(pairing, {}, x=np.random.default_rng(0).normal(size=(8, 70)))
-    (replay,) = equation_replays(pairing, [case], "drawn", distinctive=False)
-    (line,) = lines_of_wrong_values(replay)
+    return next(equation_replays(pairing, [case], "drawn", distinctive=False))
+
+
+def test_sums_in_another_order_are_no_changes(wrong: EquationReplay) -> None:
+    (line,) = lines_of_wrong_values(wrong)
     assert "1.3" in source_line(line)
+
+
+def test_an_edit_whose_outputs_cannot_be_compared_is_not_right(wrong: EquationReplay) -> None:
+    def take(outputs: Any) -> Any:
+        raise FloatingPointError
+
+    assert wrong.is_wrong
+    wrong._checks = [replace(check, take=take) for check in wrong._checks]
+    assert wrong.are_right([lambda _: []]) == [False]
+
+
+def test_the_roundings_of_a_line_are_left_out_together_once() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        x = x_ref[...]
+        o_ref[...] = (x * x + x) * (x - x * x)
+
+    out = ShapeDtype((4,), np.dtype(jnp.bfloat16))
+    traced = trace_function(lambda x: [pl.pallas_call(body, out_shape=x)(x)], (out,), "")
+    phrases = [repair.phrase for repair in equation_repairs(EvaluatedKernel(traced, None, {}))]
+    assert phrases.count("not rounding to bfloat16 in this line") == 1
