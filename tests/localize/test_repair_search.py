@@ -1,7 +1,8 @@
 """What a search for repairs concludes from those that repair only some cases, if all were tried and if not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Outcome
 from kerneltest.localize import repair_search
+from kerneltest.localize.edits import after
 from kerneltest.localize.equation_replay import EquationReplay, EvaluatedKernel, equation_replays
 from kerneltest.localize.repair_search import Deadline, LineSearch, find_repair, lines_of_wrong_values, locate_fault
 from kerneltest.localize.repairs import Repair, equation_repairs
@@ -140,3 +142,28 @@ def test_the_roundings_of_a_line_are_left_out_together_once() -> None:
     traced = trace_function(lambda x: [pl.pallas_call(body, out_shape=x)(x)], (out,), "")
     phrases = [repair.phrase for repair in equation_repairs(EvaluatedKernel(traced, None, {}))]
     assert phrases.count("not rounding to bfloat16 in this line") == 1
+
+
+def _times(number: int) -> Callable[..., Any]:
+    def function(x: Any, *, factor: int = number) -> Any:
+        return x * factor
+
+    return function
+
+
+def _plus(x: Any, term: Any) -> Any:
+    return x + term
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (_times(2), _times(3)),
+        (partial(_plus, term=np.float32(0.0)), partial(_plus, term=np.float32(-0.0))),
+        (partial(_plus, term=1.0), partial(_plus, term=np.float64(1.0))),
+    ],
+)
+def test_functions_that_differ_only_in_a_number_make_different_edits(one: Any, other: Any) -> None:
+    (equation,) = jax.make_jaxpr(jnp.sin)(np.zeros(4, np.float16)).eqns
+    made = [[(v.aval, str(getattr(v, "val", ""))) for e in after(equation, f) for v in e.invars] for f in (one, other)]
+    assert made[0] != made[1]
