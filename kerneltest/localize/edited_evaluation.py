@@ -8,23 +8,24 @@ Harrold, "Mutation analysis using mutant schemata", 1993).
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache as cached
 
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float, is_promotable
+from kerneltest.core.dtypes import Array, is_float, is_integer, is_promotable
 from kerneltest.localize.sites import LocatedJaxpr
 from kerneltest.trace.batched_interpreter.kernel_rules import KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.machine import BatchedRef, CompiledJaxpr, EquationFunction, Machine, Value
 from kerneltest.trace.primitives import Kind, kind_of
 from kerneltest.trace.rewrite import interpret_calls
-from kerneltest.trace.walk import primitive_name
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 _MOST_ROWS = 256  # edits that are evaluated at once
-_MOST_ELEMENTS = 2**19  # in the inputs and outputs of all rows
+_MOST_ELEMENTS = 2**19  # in all rows of the largest value
 _FACTOR, _ITERATIONS = 2, 512  # times as many iterations as the longest loop had, and more, that a loop may have
 _INTERPRET = interpret_calls(True)
 
@@ -39,6 +40,10 @@ class Replacement:
 
 # An edit of a jaxpr.
 Edit = Sequence[Replacement]
+
+# The outputs with an edit, and those without it, which are equal to the last bit where the edit changes nothing: sums
+# of many rows may round in another order than those of one.
+Compared = tuple[tuple[Array, ...], tuple[Array, ...]]
 
 
 class EditableRules(KernelRules):
@@ -60,14 +65,17 @@ class EditableRules(KernelRules):
 
     def unrounded(self, machine: Machine, equation: Equation) -> EquationFunction:
         """The function that evaluates an equation whose results are not rounded, or do not wrap."""
-        return (lambda operands: operands) if self.is_lossy_cast(equation) else super().rule(machine, equation)
+        return (lambda operands: operands) if is_lossy_cast(equation) else EditableRules.rule(self, machine, equation)
 
-    def is_lossy_cast(self, equation: Equation) -> bool:
-        """Returns whether an equation is a cast that loses something even without rounding: to 8 bits."""
-        if primitive_name(equation) != "convert_element_type":
-            return False
-        dtype = np.dtype(equation.outvars[0].aval.dtype)
-        return is_float(dtype) and not is_promotable(dtype)
+
+def is_lossy_cast(equation: Equation) -> bool:
+    """Returns whether an equation is a cast that loses something even without rounding: to 8 bits, or by wrapping."""
+    if primitive_name(equation) != "convert_element_type":
+        return False
+    source, dtype = (np.dtype(v.aval.dtype) for v in (equation.invars[0], equation.outvars[0]))
+    if is_float(dtype):
+        return not is_promotable(dtype)
+    return is_integer(source) and is_integer(dtype) and source.itemsize > dtype.itemsize
 
 
 def compile_equations(
@@ -93,15 +101,19 @@ class _Step:
     number: int
     function: EquationFunction  # from the values of `reads`
     reads: Sequence[Var] | None  # None for the operands of the step
+    widens: bool  # whether its results have another dtype than those of the step
 
 
 class EditableJaxpr:
     """A located jaxpr, compiled by some rules, that is evaluated as it is or with edits."""
 
-    def __init__(self, located: LocatedJaxpr, shapes: Sequence[tuple[int, ...]], rules: EditableRules) -> None:
-        self._shapes, self._rules = shapes, rules
+    def __init__(self, located: LocatedJaxpr, rules: EditableRules) -> None:
+        self._rules = rules
         self._machine = Machine(rules)
         self._compiled = self._machine.compile(located.jaxpr)
+        values = (v for equation, _ in iter_equations(located.jaxpr) for v in (*equation.invars, *equation.outvars))
+        largest = max((math.prod(getattr(v.aval, "shape", ())) for v in values), default=1)
+        self._most_rows = min(_MOST_ROWS, max(_MOST_ELEMENTS // max(largest, 1), 1))
         self._places: dict[int, list[tuple[CompiledJaxpr, int]]] = {}
         for jaxpr, compiled in self._machine.compiled():
             for number, equation in enumerate(jaxpr.eqns):
@@ -109,65 +121,78 @@ class EditableJaxpr:
 
     def evaluate(self, leaves: Sequence[Array], edit: Edit = ()) -> tuple[Array, ...]:
         """Returns the outputs, with the equations of an edit replaced."""
-        with ExitStack() as stack:
-            for step in self._steps(edit):
-                stack.callback(step.jaxpr.replace_step(step.number, _alone(step), step.reads or ()))
-            return tuple(output[0] for output in self._run(leaves, edited=bool(edit)))
+        return self._run_steps(leaves, self._steps(edit))
 
-    def evaluate_all(
-        self, leaves: Sequence[Array], edits: Iterable[Callable[[], Edit]]
-    ) -> Iterator[tuple[Array, ...] | None]:
-        """Yields the outputs with each of some edits; None for one that cannot be made, or raises."""
-        elements = sum(leaf.size for leaf in leaves) + sum(map(math.prod, self._shapes))
-        most = max(min(_MOST_ROWS, _MOST_ELEMENTS // max(elements, 1)), 1)
+    def _run_steps(self, leaves: Sequence[Array], steps: Sequence[_Step]) -> tuple[Array, ...]:
+        with ExitStack() as stack:
+            for step in steps:
+                stack.callback(step.jaxpr.replace_step(step.number, _alone(step), step.reads or ()))
+            return tuple(output[0] for output in self._run(leaves, edited=bool(steps)))
+
+    def evaluate_all(self, leaves: Sequence[Array], edits: Iterable[Callable[[], Edit]]) -> Iterator[Compared | None]:
+        """Yields the outputs with each of some edits and without it; None for one that cannot be made, or raises."""
+        original = cached(lambda: self.evaluate(leaves))
         pending: list[list[_Step] | None] = []
         for edit in edits:
             try:
                 pending.append(self._steps(edit()))
             except Exception:  # an edit may be invalid
                 pending.append(None)
-            if len(pending) == most:
-                yield from self._evaluate_rows(leaves, pending)
+            if len(pending) == self._most_rows:
+                yield from self._evaluate_rows(leaves, pending, original)
                 pending = []
-        yield from self._evaluate_rows(leaves, pending)
+        yield from self._evaluate_rows(leaves, pending, original)
 
     def _evaluate_rows(
-        self, leaves: Sequence[Array], edits: Sequence[list[_Step] | None]
-    ) -> Sequence[tuple[Array, ...] | None]:
-        rows = [row for row, steps in enumerate(edits) if steps is not None]
-        if not rows:
-            return [None] * len(edits)
-        try:
-            failed, outputs = self._run_together(leaves, [steps for steps in edits if steps is not None])
-        except Exception:  # rows that cannot be evaluated together, or an edit that raises far from its place
-            if len(rows) == 1:
-                return [None] * len(edits)
-            half = rows[len(rows) // 2]
-            return [*self._evaluate_rows(leaves, edits[:half]), *self._evaluate_rows(leaves, edits[half:])]
-        found: list[tuple[Array, ...] | None] = [None] * len(edits)
-        for k, row in enumerate(rows):
-            if k not in failed:
-                found[row] = tuple(output[k if len(output) > 1 else 0] for output in outputs)
+        self, leaves: Sequence[Array], edits: Sequence[list[_Step] | None], original: Callable[[], tuple[Array, ...]]
+    ) -> Sequence[Compared | None]:
+        found: list[Compared | None] = [None] * len(edits)
+        together: list[tuple[int, list[_Step]]] = []
+        for number, steps in enumerate(edits):
+            # A row of another dtype would have all rows computed in that dtype.
+            if steps is not None and (self._most_rows == 1 or any(step.widens for step in steps)):
+                with suppress(Exception):  # an edit may be invalid
+                    found[number] = self._run_steps(leaves, steps), original()
+            elif steps is not None:
+                together.append((number, steps))
+        for number, outputs in self._evaluate_together(leaves, together):
+            found[number] = outputs
         return found
 
-    def _run_together(self, leaves: Sequence[Array], edits: Sequence[list[_Step]]) -> tuple[set[int], list[Value]]:
+    def _evaluate_together(
+        self, leaves: Sequence[Array], edits: Sequence[tuple[int, list[_Step]]]
+    ) -> Iterator[tuple[int, Compared]]:
+        # Yields the numbers of the edits that do not raise, with their outputs. The first row has no edit.
+        if not edits:
+            return
+        try:
+            outputs = self._run_together(leaves, [[], *(steps for _, steps in edits)])
+        except Exception:  # rows that cannot be evaluated together, or an edit that raises far from its place
+            half = len(edits) // 2
+            for part in (edits[:half], edits[half:]) if half else ():
+                yield from self._evaluate_together(leaves, part)
+            return
+        original = tuple(output[0] for output in outputs)
+        for row, (number, _) in enumerate(edits, 1):
+            if row not in self._machine.given_up:
+                yield number, (tuple(output[row if len(output) > 1 else 0] for output in outputs), original)
+
+    def _run_together(self, leaves: Sequence[Array], edits: Sequence[list[_Step]]) -> list[Value]:
         changed: dict[tuple[int, int], list[tuple[int, _Step]]] = {}
         for row, steps in enumerate(edits):
             for step in steps:
                 changed.setdefault((id(step.jaxpr), step.number), []).append((row, step))
-        failed: set[int] = set()
         with ExitStack() as stack, self._numbered_rows(np.arange(len(edits))):
             for changes in changed.values():
                 more = list(dict.fromkeys(v for _, step in changes for v in step.reads or ()))
-                replace = _in_rows(self._machine, changes, more, failed)
+                replace = _in_rows(self._machine, changes, more)
                 stack.callback(changes[0][1].jaxpr.replace_step(changes[0][1].number, replace, more))
-            outputs = self._run(leaves)
-            return failed | self._machine.stuck, outputs
+            return self._run(leaves)
 
     @contextmanager
     def _numbered_rows(self, rows: Array) -> Iterator[None]:
         self._machine.rows = rows
-        self._machine.stuck.clear()
+        self._machine.given_up.clear()
         try:
             yield
         finally:
@@ -201,7 +226,7 @@ class EditableJaxpr:
             with jax.enable_x64(True):
                 function = compile_equations(self._machine, equations, reads, equation.outvars)
         for jaxpr, number in places:
-            yield _Step(jaxpr, number, function, reads)
+            yield _Step(jaxpr, number, function, reads, equations is None and is_lossy_cast(equation))
 
 
 def _alone(step: _Step) -> Callable[[EquationFunction], EquationFunction]:
@@ -210,7 +235,7 @@ def _alone(step: _Step) -> Callable[[EquationFunction], EquationFunction]:
 
 
 def _in_rows(
-    machine: Machine, changes: Sequence[tuple[int, _Step]], more: Sequence[Var], failed: set[int]
+    machine: Machine, changes: Sequence[tuple[int, _Step]], more: Sequence[Var]
 ) -> Callable[[EquationFunction], EquationFunction]:
     # A step that runs as it is for all rows, and then again, changed, for those of its edits.
     at = {v: number - len(more) for number, v in enumerate(more)}
@@ -238,7 +263,7 @@ def _in_rows(
                     for whole, some in zip(results, function(part), strict=True):
                         whole[number] = some[0]
                 except Exception:
-                    failed.add(int(rows[number]))
+                    machine.given_up.add(int(rows[number]))
                 finally:
                     machine.rows = rows
             return results

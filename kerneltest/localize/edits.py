@@ -111,14 +111,16 @@ def _identity(function: Any) -> Hashable:
     # Equal for functions that compute the same: those of one definition, with the same values around it.
     match function:
         case partial(func=inner, args=args, keywords=keywords):
-            return _identity(inner), *map(_identity, (*args, *keywords.values())), *keywords
-        case FunctionType(__code__=code, __defaults__=defaults, __closure__=cells):
-            around = (cell.cell_contents for cell in cells or ())
-            return code, *map(_identity, (*(defaults or ()), *around))
+            return partial, _identity(inner), _identity(args), tuple(keywords), _identity(tuple(keywords.values()))
+        case FunctionType(__code__=code, __defaults__=defaults, __kwdefaults__=named, __closure__=cells):
+            around = tuple(cell.cell_contents for cell in cells or ())
+            return code, tuple(named or ()), _identity((defaults, tuple((named or {}).values()), around))
         case list() | tuple():
-            return tuple(map(_identity, function))
+            return type(function), *map(_identity, function)
+        case np.generic() if not isinstance(function, np.object_):  # -0 is another number
+            return type(function), function.tobytes()
         case float():
-            return function.hex()  # -0 is another number
+            return float, function.hex()
     hash(function)
     return type(function), function
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 import numpy as np
 
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import Array, is_float, is_integer, is_promotable
+from kerneltest.core.dtypes import Array, is_float, is_promotable
 from kerneltest.core.failures import convert_exceptions
 from kerneltest.core.precision import XLA_CPU
 from kerneltest.core.verdicts import Verdict
@@ -22,7 +22,7 @@ from kerneltest.execute.claims import Variation
 from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong
 from kerneltest.judge.formula import compare_closely
 from kerneltest.localize.case_replay import distinctive_cases, never, replays
-from kerneltest.localize.edited_evaluation import Edit, EditableJaxpr, EditableRules
+from kerneltest.localize.edited_evaluation import Compared, Edit, EditableJaxpr, EditableRules
 from kerneltest.localize.sites import LocatedJaxpr, locate_equations
 from kerneltest.oracle.expectation import Expectation, ExpectedOutputs, Outputs
 from kerneltest.plan.explicit import AnyCase
@@ -76,9 +76,8 @@ class EvaluatedKernel:
         self.own = LocatedJaxpr(locate_equations(traced.jaxpr), lengths)
         self.wide = LocatedJaxpr(locate_equations(wide.jaxpr), lengths) if wide is not None else self.own
         self.promoted = PromotedKernel(wide or traced)
-        shapes = [tuple(output.shape) for output in traced.outputs]
-        self._rounded = EditableJaxpr(self.own, shapes, _RoundedRules())
-        self._formula = EditableJaxpr(self.wide, shapes, EditableRules())
+        self._rounded = EditableJaxpr(self.own, _RoundedRules())
+        self._formula = EditableJaxpr(self.wide, EditableRules())
 
     def run(self, leaves: Sequence[Array], make: MakeEdit | None = None) -> EvaluatedRun:
         return EvaluatedRun(
@@ -86,11 +85,13 @@ class EvaluatedKernel:
             lambda: self._formula.evaluate(leaves, make(self.wide) if make else ()),
         )
 
-    def run_all(self, leaves: Sequence[Array], edits: Sequence[MakeEdit], *, rounded: bool) -> Iterator[Outputs | None]:
-        """Yields the outputs with each of some edits; None for one that raises."""
+    def run_all(
+        self, leaves: Sequence[Array], edits: Sequence[MakeEdit], *, rounded: bool
+    ) -> Iterator[Compared | None]:
+        """Yields the outputs with each of some edits and without it; None for one that raises."""
         evaluated, located = (self._rounded, self.own) if rounded else (self._formula, self.wide)
-        for outputs in evaluated.evaluate_all(leaves, (partial(make, located) for make in edits)):
-            yield self._narrow(outputs) if rounded and outputs is not None else outputs
+        for found in evaluated.evaluate_all(leaves, (partial(make, located) for make in edits)):
+            yield (self._narrow(found[0]), self._narrow(found[1])) if rounded and found is not None else found
 
     def _narrow(self, outputs: Outputs) -> Outputs:
         return tuple(x.astype(o.dtype, copy=False) for x, o in zip(outputs, self.traced.outputs, strict=True))
@@ -111,13 +112,6 @@ class _RoundedRules(EditableRules):
             return [x.astype(dtype).astype(np.float64) if is_float(x.dtype) else x for x in evaluate(operands)]
 
         return rounded
-
-    def unrounded(self, machine: Machine, equation: Equation) -> EquationFunction:
-        if self.is_lossy_cast(equation) or not _may_round(equation):
-            return super().unrounded(machine, equation)
-        if is_integer(np.dtype(equation.outvars[0].aval.dtype)):
-            return lambda operands: operands
-        return EditableRules.rule(self, machine, equation)
 
 
 def _may_round(equation: Equation) -> bool:
@@ -197,8 +191,8 @@ class EquationReplay:
             checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
             left = [number for number, right in enumerate(found) if right and checks]
             runs = self.kernel.run_all(self._leaves, [edits[number] for number in left], rounded=rounded)
-            for number, outputs in zip(left, runs, strict=True):
-                found[number] = outputs is not None and self._is_right(outputs, checks, rounded)
+            for number, run in zip(left, runs, strict=True):
+                found[number] = run is not None and self._is_right(run[0], checks, rounded)
         return found
 
     def disturbed(self, edits: Sequence[MakeEdit]) -> list[tuple[bool, bool]]:
@@ -206,22 +200,26 @@ class EquationReplay:
         rounded = not any(is_wrong(self._found(*question)) for question in self._questions if not question[1])
         checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
         found = []
-        for outputs in self.kernel.run_all(self._leaves, edits, rounded=rounded):
-            parts = [self._checks[check].take(outputs) for check in checks] if outputs is not None else []
+        for run in self.kernel.run_all(self._leaves, edits, rounded=rounded):
+            if run is None:
+                found.append((False, False))
+                continue
             changed = [
-                (before.wrong, ~_same(before.actual, new))
-                for check, part in zip(checks, parts, strict=False)
-                for before, new in zip(self._found(check, rounded), part, strict=True)
+                (before.wrong, ~_same(new, old))
+                for check in checks
+                for before, new, old in zip(
+                    self._found(check, rounded), *map(self._checks[check].take, run), strict=True
+                )
             ]
             found.append((any((c & w).any() for w, c in changed), any((c & ~w).any() for w, c in changed)))
         return found
 
     def _is_right(self, outputs: Outputs, checks: Sequence[int], rounded: bool) -> bool:
-        for check in checks:
-            before, part = self._found(check, rounded), self._checks[check].take(outputs)
-            if not all(map(_may_be_right, before, part)):
-                return False
         try:
+            for check in checks:
+                before, part = self._found(check, rounded), self._checks[check].take(outputs)
+                if not all(map(_may_be_right, before, part)):
+                    return False
             return not any(is_wrong(self._compare(check, rounded, outputs)) for check in checks)
         except Exception:  # in samples, for example
             return False

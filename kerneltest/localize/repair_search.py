@@ -116,6 +116,7 @@ def find_repair(
             best = list(compress(best, _are_right(replay, best)))
             if not best:
                 return None
+    certain = candidates.complete and not deadline.is_over()  # else some replays may be missing
     still_wrong: list[dict[str, None]] = [{} for _ in best]
     for replay in wrong:
         for left, right in zip(still_wrong, _are_right(replay, best), strict=True):
@@ -124,8 +125,7 @@ def find_repair(
     best = [repair for repair, left in zip(best, still_wrong, strict=True) if len(left) == fewest]
     location = _location(best)
     if not fewest:
-        certain = candidates.complete and untried <= {location.place}
-        return replace(location, confirmed=location.confirmed and certain)
+        return replace(location, confirmed=location.confirmed and certain and untried <= {location.place})
     # A repair that was not tried may repair all, so that these are not two bugs.
     if not candidates.complete or not _explains_a_part(len(wrong), fewest):
         return None
@@ -148,6 +148,8 @@ def _try_repairs(
     replays = [first, *rest()] if fixing else [first]
     wrong = [replay for replay in replays if replay.is_wrong]
     left, breaks = [0] * len(fixing), [False] * len(fixing)
+    if deadline.is_over():  # some replays may be missing, and what fixes only the first one shows nothing
+        return _Candidates([], [], False), replays
     for replay in replays[1:]:
         if deadline.is_over():
             return _Candidates([], [], False), replays
@@ -232,7 +234,7 @@ def locate_fault(
     record, deadline = outcome.record, Deadline(seconds)
     cases = _Cases(pairing, case, record.family, target, also, more)
     if _is_by_overflow(record.detail) and (found := cases.locate_overflow()):
-        return LineSearch(found)
+        return LineSearch(found, complete=not deadline.is_met)
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
     searches = [cases.locate_in_equations, cases.locate_in_code]
@@ -243,7 +245,7 @@ def locate_fault(
         # to, since their code differs, count as repaired.
         is_same = partly is not None and location is not None and location.place == partly.place
         if location is not None and not location.unexplained and not is_same:
-            return LineSearch(location)
+            return LineSearch(location, complete=not deadline.is_met)
         partly = partly or location
     computed = cases.computed_lines() if partly is None else ()
     return LineSearch(partly, computed, complete=not deadline.is_met)

@@ -118,27 +118,28 @@ def equation_repairs(kernel: EvaluatedKernel) -> list[Repair]:
     places = _places([site.key for site in sites])
     found: dict[object, Repair] = {}
 
-    def add(site: Site, key: object, change: EquationChange, edit: MakeEdit, place: str) -> None:
+    def add(key: object, change: EquationChange, edit: MakeEdit, place: str) -> None:
         made = Repair(place, source_line(place), change.phrase, change.cost, change.literal, lambda _: iter([edit]))
-        found.setdefault((site.key, key, change.phrase), made)
+        found.setdefault(key, made)
 
     for site in sites:
         for repair in filter(None, (operator.repair for operator in OPERATORS)):
             for change in repair(site):
                 key = change.key or change.phrase
-                add(site, key, change, partial(_changed, site.key, repair, key), places[site.key])
+                edit = partial(_changed, site.key, repair, key)
+                add((site.key, key, change.phrase), change, edit, places[site.key])
         for turn, frame in enumerate(call_repairs(site.equation)):
             patches = partial(_frame_edits, site.key, turn)
             made = Repair(frame.place, source_line(frame.place), frame.phrase, 0, True, patches)
             found.setdefault((site.key, turn), made)
-    for site, place, keys, change in _unrounded_results(sites, places):
-        add(site, (place, keys), change, partial(_unrounded, keys), place)
+    for place, keys, change in _unrounded_results(sites, places):
+        add((place, keys), change, partial(_unrounded, keys), place)
     return _in_order(found.values())
 
 
 def _unrounded_results(
     sites: Sequence[Site], places: Mapping[SiteKey, str]
-) -> Iterator[tuple[Site, str, tuple[SiteKey, ...], EquationChange]]:
+) -> Iterator[tuple[str, tuple[SiteKey, ...], EquationChange]]:
     # Results that are not rounded to a narrow dtype, or do not wrap: each by itself, those of a line, whoever calls it
     # or by way of one call, and all that are computed from a cast in its dtype.
     narrow = {id(site): dtype for site in sites if (dtype := _rounded_to(site)) is not None}
@@ -148,7 +149,7 @@ def _unrounded_results(
         place, innermost = places[site.key], site.frames[0][0]
         phrase = f"not rounding the result of {site.name} to {dtype}"
         # What one of several calls of a helper rounds, the helper may round.
-        yield site, place, (site.key,), EquationChange(phrase, list, literal=place == innermost)
+        yield place, (site.key,), EquationChange(phrase, list, literal=place == innermost)
         if is_float_array(site.equation.outvars[0]):
             near = [each for each in sites if narrow.get(id(each)) == dtype]
             groups = (
@@ -160,7 +161,7 @@ def _unrounded_results(
                 keys = tuple(dict.fromkeys(each.key for each in together))
                 if len(keys) > 1:
                     change = EquationChange(f"not rounding to {dtype} {where}", list, cost=1, literal=line == innermost)
-                    yield site, line, keys, change
+                    yield line, keys, change
 
 
 def _computed_from(site: Site, later: Sequence[Site]) -> list[Site]:

@@ -185,7 +185,7 @@ class Machine:
     While a Pallas call runs, `program` is the current program's number along each axis of the grid, (1,) each, and
     `axes` are its numbers along the named axes of the meshes on which it runs. `rows` are the numbers of the rows that
     are evaluated, in order, if steps treat them differently, else None; those with a loop of over `most_iterations` are
-    given up, and become `stuck`. `longest_loop` is the largest number of iterations so far.
+    `given_up`, and their loops end at once from then on. `longest_loop` is the largest number of iterations so far.
     """
 
     def __init__(self, rules: RuleSet, substitutions: Mapping[Var, Var] | None = None) -> None:
@@ -196,7 +196,7 @@ class Machine:
         self.axes: Mapping[str, Array] = {}
         self.rows: Array | None = None
         self.most_iterations, self.longest_loop = math.inf, 0
-        self.stuck: set[int] = set()
+        self.given_up: set[int] = set()
         # By the jaxpr's id, with the jaxpr itself to keep that id in use.
         self._compiled: dict[int, tuple[Jaxpr, CompiledJaxpr]] = {}
 
@@ -209,6 +209,10 @@ class Machine:
     def compiled(self) -> Iterator[tuple[Jaxpr, "CompiledJaxpr"]]:
         """Yields the jaxprs that it has prepared so far."""
         yield from self._compiled.values()
+
+    def gives_up(self) -> bool:
+        """Returns whether all the rows that are evaluated are given up."""
+        return bool(self.given_up) and self.rows is not None and self.given_up.issuperset(self.rows.tolist())
 
     def rows_of(self, values: Sequence[Value]) -> int:
         """The number of rows that some values have together, or will have."""
@@ -323,7 +327,8 @@ def _while(machine: Machine, equation: Equation) -> EquationFunction:
             if iteration > machine.most_iterations:
                 if machine.rows is None:
                     raise UnknownError("a loop without end")
-                machine.stuck.update(machine.rows.tolist())
+                machine.given_up.update(machine.rows.tolist())
+            if machine.gives_up():
                 return carried
             going = decisions(condition([*operands[:count], *carried])[0])
             if len(going) > 1 and going.any() and not going.all():

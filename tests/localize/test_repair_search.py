@@ -1,14 +1,31 @@
 """What a search for repairs concludes from those that repair only some cases, if all were tried and if not."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
-from kerneltest.localize.repair_search import Deadline, find_repair
-from kerneltest.localize.repairs import Repair
+import kerneltest as kt
+from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.core.source_location import source_line
+from kerneltest.core.targets import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.item import Outcome
+from kerneltest.localize import repair_search
+from kerneltest.localize.edits import after
+from kerneltest.localize.equation_replay import EquationReplay, EvaluatedKernel, equation_replays
+from kerneltest.localize.repair_search import Deadline, LineSearch, find_repair, lines_of_wrong_values, locate_fault
+from kerneltest.localize.repairs import Repair, equation_repairs
+from kerneltest.records.schema import FaultLocation
+from kerneltest.trace.tracing import trace_function
+from tests.localize.fault_cases import make_case
 
 
 @dataclass(frozen=True)
@@ -53,3 +70,100 @@ def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
         assert found.unexplained == tuple(map(str, range(repaired, 10)))
     else:
         assert found is None
+
+
+@pytest.mark.parametrize("late", ["rest", "more"])
+def test_a_repair_is_not_confirmed_if_replays_are_missing_for_want_of_time(late: str) -> None:
+    first, deadline = FakeReplay(0, ONE), Deadline(10)
+
+    def replays(name: str) -> Iterator[FakeReplay]:
+        if name == late:
+            deadline.seconds = -1
+        if not deadline.is_over():
+            yield FakeReplay(1, ONE)
+
+    found = find_repair(first, lambda: [*replays("rest")], [_repair(1, "one")], deadline, lambda: replays("more"))
+    assert found is None or not found.confirmed
+
+
+def test_a_search_that_finds_a_line_too_late_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    location = FaultLocation("kernel.py:1", "x * 2", "removing mul fixes the result", False)
+
+    def search(deadline: Deadline) -> FaultLocation:
+        deadline.seconds = -1
+        assert deadline.is_over()
+        return location
+
+    cases = SimpleNamespace(locate_in_equations=search, locate_in_code=search)
+    monkeypatch.setattr(repair_search, "_Cases", lambda *_: cases)
+    record: Any = SimpleNamespace(family="", detail=None, tier=Tier.INTERPRET, verdict=Verdict.MISMATCH)
+    nothing: Any = None
+    assert locate_fault(nothing, nothing, Outcome(record)) == LineSearch(location, complete=False)
+
+
+def _two_sums(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[0] = jnp.sum(x_ref[...] * 1.1)
+        o_ref[1] = jnp.sum(x_ref[...] * 1.3)
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((2,), x.dtype))(x)
+
+
+@pytest.fixture(name="wrong")
+def fixture_wrong() -> EquationReplay:
+    @kt.oracle_for(_two_sums, x=kt.array("m n"), dims=dict(m=kt.dim(values=(8,)), n=kt.dim(values=(70,))))
+    def pairing(x: Any) -> Any:
+        return np.array([np.sum(x * 1.1), np.sum(x * 1.7)])
+
+    case = make_case(pairing, {}, x=np.random.default_rng(0).normal(size=(8, 70)))
+    return next(equation_replays(pairing, [case], "drawn", distinctive=False))
+
+
+def test_sums_in_another_order_are_no_changes(wrong: EquationReplay) -> None:
+    (line,) = lines_of_wrong_values(wrong)
+    assert "1.3" in source_line(line)
+
+
+def test_an_edit_whose_outputs_cannot_be_compared_is_not_right(wrong: EquationReplay) -> None:
+    def take(outputs: Any) -> Any:
+        raise FloatingPointError
+
+    assert wrong.is_wrong
+    wrong._checks = [replace(check, take=take) for check in wrong._checks]
+    assert wrong.are_right([lambda _: []]) == [False]
+
+
+def test_the_roundings_of_a_line_are_left_out_together_once() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        x = x_ref[...]
+        o_ref[...] = (x * x + x) * (x - x * x)
+
+    out = ShapeDtype((4,), np.dtype(jnp.bfloat16))
+    traced = trace_function(lambda x: [pl.pallas_call(body, out_shape=x)(x)], (out,), "")
+    phrases = [repair.phrase for repair in equation_repairs(EvaluatedKernel(traced, None, {}))]
+    assert phrases.count("not rounding to bfloat16 in this line") == 1
+
+
+def _times(number: int) -> Callable[..., Any]:
+    def function(x: Any, *, factor: int = number) -> Any:
+        return x * factor
+
+    return function
+
+
+def _plus(x: Any, term: Any) -> Any:
+    return x + term
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (_times(2), _times(3)),
+        (partial(_plus, term=np.float32(0.0)), partial(_plus, term=np.float32(-0.0))),
+        (partial(_plus, term=1.0), partial(_plus, term=np.float64(1.0))),
+    ],
+)
+def test_functions_that_differ_only_in_a_number_make_different_edits(one: Any, other: Any) -> None:
+    (equation,) = jax.make_jaxpr(jnp.sin)(np.zeros(4, np.float16)).eqns
+    made = [[(v.aval, str(getattr(v, "val", ""))) for e in after(equation, f) for v in e.invars] for f in (one, other)]
+    assert made[0] != made[1]

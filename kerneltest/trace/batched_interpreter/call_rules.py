@@ -59,10 +59,14 @@ class _BlockLayout:
     squeezed: tuple[int, ...]  # the axes that the kernel does not see
     index_map: CompiledJaxpr  # from the programs' numbers to an index along each axis
 
-    def starts(self, programs: Sequence[Array], scalars: Sequence[BatchedRef]) -> Array:
+    def starts(self, machine: Machine, programs: Sequence[Array], scalars: Sequence[BatchedRef]) -> Array:
         """The first element of each program's block, (programs, axes), clamped so that the block fits into `padded`."""
         count = len(programs[0]) if programs else 1
-        results = self.index_map([*programs, *scalars])[: len(self.lengths)]
+        rows, machine.rows = machine.rows, None  # the rows here are the programs
+        try:
+            results = self.index_map([*programs, *scalars])[: len(self.lengths)]
+        finally:
+            machine.rows = rows
         starts = [np.broadcast_to(np.asarray(index).astype(np.int64), count) for index in results]
         clamped = [
             np.clip(np.where(s * scale < 0, s * scale + n, s * scale), 0, n - length)
@@ -131,7 +135,7 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
         outer = machine.program, machine.grid
         try:
             machine.program, machine.grid = [programs[axis] for axis in own], [grid[axis] for axis in own]
-            starts = [layout.starts(programs, prefetched).tolist() for layout in layouts] if len(numbers) else []
+            starts = [layout.starts(machine, programs, prefetched).tolist() for layout in layouts if len(numbers)]
             for program, row in enumerate(numbers):
                 machine.program = [row[axis : axis + 1] for axis in own]
                 views = zip(layouts, arrays, starts, strict=True)
