@@ -14,7 +14,9 @@ from jax.experimental.pallas import triton as plgpu
 import kerneltest as kt
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.applicability import note_traces, trace_if_possible
 from kerneltest.plan.signatures import signatures
+from kerneltest.records.journal import Journal
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import Informativeness
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
@@ -439,3 +441,15 @@ def test_states_do_not_depend_on_how_cases_are_batched(kernel: Any) -> None:
             BatchedKernel(traced)([cases[start : start + batch]])
         remarks.add(traced.sites.remarks([call.equation for call in traced.calls], {"n": DimLengths(BLOCK, [BLOCK])}))
     assert len(remarks) == 1
+
+
+def test_a_plan_asks_for_a_trace_once_and_another_plan_again() -> None:
+    pairing = pair(lambda x: twice(x, jnp.result_type(float)))
+    signature = signatures(pairing, "quick")[0]
+    dtypes = []
+    for wide in (False, True):
+        with jax.enable_x64(wide), note_traces(Journal()):
+            traced = trace_if_possible(pairing, signature)
+            assert traced is trace_if_possible(pairing, signature)
+            dtypes += [str(each.dtype) for each in traced.outputs] if traced else []
+    assert dtypes == ["float32", "float64"]
