@@ -1,5 +1,6 @@
 """No result of a wrong dtype or from another call passes, and no question that every kernel answers right."""
 
+import itertools
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from kerneltest.records.journal import Journal
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import Informativeness
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
 from kerneltest.trace.site_states import DimLengths
 from kerneltest.trace.tracing import trace
 from tests.sample import elementwise
@@ -435,12 +437,13 @@ def test_states_do_not_depend_on_how_cases_are_batched(kernel: Any) -> None:
     pairing = pair(kernel, dims={"n": kt.dim(values=(BLOCK,))})
     cases = np.linspace(1, 9, 4 * BLOCK, dtype=np.float32).reshape(4, BLOCK)
     remarks = set()
-    for batch in (1, 4):
+    for batch, make in itertools.product((1, 4), (BatchedKernel, PromotedKernel)):
         traced = trace(pairing, signatures(pairing, "quick")[0])
         for start in range(0, len(cases), batch):
-            BatchedKernel(traced)([cases[start : start + batch]])
+            make(traced)([cases[start : start + batch]])
         remarks.add(traced.sites.remarks([call.equation for call in traced.calls], {"n": DimLengths(BLOCK, [BLOCK])}))
-    assert len(remarks) == 1
+    (found,) = remarks
+    assert found.evaluated is not None
 
 
 def test_a_plan_asks_for_a_trace_once_and_another_plan_again() -> None:

@@ -143,18 +143,18 @@ class KernelRules(RuleSet):
 
     def __init__(self, *, promotes: bool = False, sites: SiteStates | None = None) -> None:
         super().__init__(promotes=promotes)
-        self._sites = sites
+        self.sites = sites
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
-        if self._sites is None:
+        if self.sites is None:
             return self._rule(machine, equation)
-        with self._sites.inside(equation):
+        with self.sites.inside(equation):
             evaluate = self._rule(machine, equation)
-        return self._sites.watch(equation, evaluate)
+        return self.sites.watch(equation, evaluate)
 
     def leave_loop(self, equation: Equation, steps: int) -> None:
-        if self._sites is not None:
-            self._sites.leave_loop(equation, steps)
+        if self.sites is not None:
+            self.sites.leave_loop(equation, steps)
 
     def _rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         if primitive_name(equation) == "pure_callback":
@@ -219,8 +219,8 @@ class BatchedKernel:
     """A kernel evaluated in NumPy for many inputs at once; UnknownError for an unsupported operation or value."""
 
     def __init__(self, traced: Traced, rules: RuleSet | None = None) -> None:
-        self._sites = traced.sites if rules is None else None
-        self.rules = rules or KernelRules(sites=self._sites)
+        self.rules = rules or KernelRules(sites=traced.sites)
+        self._sites = self.rules.sites if isinstance(self.rules, KernelRules) else None
         self._compiled = Machine(self.rules).compile(rewrite_jaxpr(traced.jaxpr, interpret_calls(True)))
         self._outputs = traced.outputs
 
