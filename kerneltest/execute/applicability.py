@@ -1,11 +1,11 @@
 """Applicability: which backends serve any signature of a kernel, and whether any signature reaches a Pallas call."""
 
-import functools
 import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import NamedTuple
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Raised
@@ -115,15 +115,25 @@ class Applicability:
         return self._traces[key]
 
 
-@functools.lru_cache(maxsize=16)  # several questions of a plan are about the first signature of each dtype
 def trace_if_possible(pairing: Pairing, signature: Signature) -> Traced | None:
     """Returns the trace of a kernel; None if it fails, which is reported when a case is judged.
 
     Raises:
       Failure: `hang`, or that of a kernel that fails the first time only.
     """
-    if journal := _PLANNED.get():
-        journal.enter_phase(Phase.TRACING)
+    if (plan := _PLAN.get()) is None:
+        return _attempt_trace(pairing, signature)
+    key = pairing, signature
+    if key not in plan.traces:
+        plan.journal.enter_phase(Phase.TRACING)
+        try:
+            plan.traces[key] = _attempt_trace(pairing, signature)
+        finally:
+            plan.journal.enter_phase(Phase.PLANNING)
+    return plan.traces[key]
+
+
+def _attempt_trace(pairing: Pairing, signature: Signature) -> Traced | None:
     try:
         return trace(pairing, signature)
     except Failure as failure:
@@ -131,23 +141,27 @@ def trace_if_possible(pairing: Pairing, signature: Signature) -> Traced | None:
             raise
         check_raises_again(failure, "", lambda: trace(pairing, signature))
         return None
-    finally:
-        if journal:
-            journal.enter_phase(Phase.PLANNING)
 
 
-# The journal of the pairing that is being planned; None while a case is judged, whose steps are its own.
-_PLANNED: ContextVar[Journal | None] = ContextVar("_PLANNED", default=None)
+class _PlanTraces(NamedTuple):
+    """The traces for which one plan of a pairing asks. Later plans may be made with other settings of JAX."""
+
+    journal: Journal
+    traces: dict[tuple[Pairing, Signature], Traced | None]
+
+
+# The traces of the pairing that is being planned; None while a case is judged, whose steps are its own.
+_PLAN: ContextVar[_PlanTraces | None] = ContextVar("_PLAN", default=None)
 
 
 @contextmanager
 def note_traces(journal: Journal) -> Iterator[None]:
-    """Makes each trace that a plan asks for inside a step of its own, for which the whole time limit is left."""
-    token = _PLANNED.set(journal)
+    """Makes each trace that a plan asks for once, inside a step of its own, for which the whole time limit is left."""
+    token = _PLAN.set(_PlanTraces(journal, {}))
     try:
         yield
     finally:
-        _PLANNED.reset(token)
+        _PLAN.reset(token)
 
 
 def reaches_kernel(traced: Traced) -> bool:

@@ -82,8 +82,9 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         apart = functools.partial(evaluate_apart, context)
         claim = plain_claim(context, outputs, precision, bitwise=bitwise, evaluate_apart=apart)
         outcome = judge_claims(context, passing, [claim], with_evidence=with_evidence, claimed=claimed)
-        single = traced.sites.remarks(_dim_lengths(pairing, case.signature, item.depth))
-        expected = replace(_expected_values(claim), narrow=narrow, single=single)
+        calls, lengths = (call.equation for call in traced.calls), _dim_lengths(pairing, case.signature, item.depth)
+        static, single = traced.sites.remarks(calls, lengths)
+        expected = replace(_expected_values(claim), narrow=narrow, static=static, single=single)
         return replace(outcome, record=replace(outcome.record, expected=expected))
 
     def judge_on_fast_path() -> Outcome:

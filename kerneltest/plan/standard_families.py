@@ -127,9 +127,20 @@ def _sign(slot: Slot, sizes: Array, rng: Rng) -> Array:
 
 
 def _units(slot: Slot, rng: Rng) -> Array:
-    """Returns 1 and -1, as far as the domain admits them, so that products and quotients keep the digits."""
+    """Returns 1 and -1 (or 1/2 or 2), as far as the domain admits them, so that products and quotients keep the digits.
+
+    Matrices have full rank, so that kernels can invert them: one number is in a triangle, another in the rest, and rows
+    and columns have random signs.
+    """
     low, high = slot.domain.finite_range(slot.dtype)
-    return slot.cast(_sign(slot, np.ones(slot.shape), rng)) if low <= 1 <= high else slot.sample(rng)
+    if not low <= 1 <= high:
+        return slot.sample(rng)
+    values, (rows, columns) = _sign(slot, np.ones(slot.shape), rng), (1, 1, *slot.shape)[-2:]
+    if min(rows, columns) > 1:
+        other = next((power for power in (-1.0, 0.5, 2.0) if low <= power <= high), 1.0)
+        triangle = np.tri(rows, columns) if rows > columns else np.tri(columns, rows).T
+        values = np.where(triangle > 0, 1.0, other) * values[..., :1] * values[..., :1, :]
+    return slot.cast(values)
 
 
 @family(group=GroupName.NUMERIC, applies=lambda slot: _reach(slot) >= _INT8, others=_units)
@@ -137,7 +148,7 @@ def half_integers(slot: Slot, rng: Rng) -> Array:
     """Halves between integers and the numbers next to them; the largest in each row is 127, or 1 if it is the only one.
 
     A kernel that quantises rows to int8 or rounds to integers has to decide every one of them. Other arguments, such as
-    scales, are 1 or -1.
+    scales, are 1 or -1, or 1 and 1/2 or 2 in matrices whose domain has no -1.
     """
     halves = (rng.integers(0, int(_INT8), slot.shape) + 0.5).astype(slot.dtype)
     next_to = np.nextafter(halves, rng.choice((0, _INT8), slot.shape).astype(slot.dtype))

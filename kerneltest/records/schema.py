@@ -35,9 +35,10 @@ class ExpectedValues:
     visible: Float = 0.0  # the smallest relative error that their bounds do not admit everywhere
     coarse: Count = 0  # number of those that are normal numbers and whose bound exceeds a tenth of them
     narrow: str = ""  # the dtype below float64 in which the oracle returned an output, if nothing declares it; else ""
-    # what of the kernel had a single state in the cases of the signature so far, such as a mask that is full, in words;
-    # None if that is unknown
+    # single, static: what of the kernel had a single state in the cases of the signature so far, in words: such as a
+    # mask that is full, None if that is unknown; and what no value changes, such as a grid of one program
     single: tuple[str, ...] | None = None
+    static: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,9 @@ class _Asked:
     approximate: int = 0  # number of those whose formula is right only as an approximation
     ulps: float = 0.0  # the largest error of such a formula, in ulps of float32
     narrow: str = ""  # the dtype below float64 in which the oracle returned an output undeclared; "" if it never did
-    # by signature, what had a single state in all of its cases, in words; None if that is unknown
-    single: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    # static, single: by signature, what had a single state in all of its cases, in words, as far as that is known
+    static: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    single: dict[str, tuple[str, ...]] = field(default_factory=dict)
     # number of elements in which the oracle itself loses its digits, and number of the cases with some
     doubted: tuple[int, int] = 0, 0
 
@@ -127,11 +128,9 @@ class _Asked:
             return
         self.known = True
         self.narrow = self.narrow or expected.narrow
-        known = self.single.setdefault(record.signature, expected.single)
-        if known is None or expected.single is None:
-            self.single[record.signature] = expected.single if known is None else known
-        else:
-            self.single[record.signature] = tuple(words for words in known if words in expected.single)
+        for known, words in ((self.static, expected.static), (self.single, expected.single)):
+            if words is not None:
+                known[record.signature] = _common([known.get(record.signature, words), words])
         if expected.finite:
             self.least, self.greatest = min(self.least, expected.least), max(self.greatest, expected.greatest)
 
@@ -157,8 +156,7 @@ class _Asked:
         if self.longest == 1 and self.known:
             found.append("every dim has only the length 1, so no order, tail or block is tested; plan longer ones")
         else:
-            first, *others = [known or () for known in self.single.values()] or [()]
-            found += [words for words in first if all(words in known for known in others)][:1]
+            found += [*_common(self.static.values()), *_common(self.single.values())][:1]
         if self.narrow:
             found.append(
                 f"the oracle returns {self.narrow}, so the expected values are rounded: return float64, without the "
@@ -178,6 +176,11 @@ class _Asked:
         for reason, count in self.unasked.most_common(1):
             found.append(f"{count:,} of {self.formulas:,} cases were judged only by their rounding: {reason}")
         return found
+
+
+def _common(remarks: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    first, *others = [*remarks] or [()]
+    return tuple(words for words in first if all(words in other for other in others))
 
 
 class Informativeness:

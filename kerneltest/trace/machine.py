@@ -6,6 +6,7 @@ A rule set says what a value is, and which function evaluates an equation on suc
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
@@ -83,6 +84,9 @@ class RuleSet:
     def decisions(self, value: Value) -> Array:
         """The numbers by which a branch is chosen, or booleans that continue a loop: one for each row."""
         return np.asarray(value)
+
+    def leave_loop(self, equation: Equation, steps: int) -> None:
+        """Notes that rows leave a loop without a fixed number of steps after so many."""
 
     def item(self, value: Value, i: int) -> Value:
         """A value's part for one iteration of a scan."""
@@ -318,11 +322,11 @@ def _while(machine: Machine, equation: Equation) -> EquationFunction:
     count = params["cond_nconsts"]
     start = count + params["body_nconsts"]
     condition, body = machine.compile(params["cond_jaxpr"]), machine.compile(params["body_jaxpr"])
-    decisions = machine.rules.decisions
+    decisions, leave = machine.rules.decisions, partial(machine.rules.leave_loop, equation)
 
-    def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
+    def evaluate(operands: Sequence[Value], first: int = 0) -> Sequence[Value]:
         carried = list(operands[start:])
-        for iteration in itertools.count():
+        for iteration in itertools.count(first):
             machine.longest_loop = max(machine.longest_loop, iteration)
             if iteration > machine.most_iterations:
                 if machine.rows is None:
@@ -333,11 +337,16 @@ def _while(machine: Machine, equation: Equation) -> EquationFunction:
             going = decisions(condition([*operands[:count], *carried])[0])
             if len(going) > 1 and going.any() and not going.all():
                 whole = [*operands[:start], *carried]
-                return run_by_group(machine, going, whole, lambda on, part: evaluate(part) if on else part[start:])
+                leave(iteration)
+                return run_by_group(machine, going, whole, partial(evaluate_group, iteration))
             if not going.any():
+                leave(iteration)
                 return carried
             carried = body([*operands[count:start], *carried])
         raise AssertionError
+
+    def evaluate_group(first: int, goes_on: bool, operands: Sequence[Value]) -> Sequence[Value]:
+        return evaluate(operands, first) if goes_on else operands[start:]
 
     return evaluate
 

@@ -4,7 +4,7 @@ Of a site that has one state in every planned case, nothing tests the others.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from kerneltest.trace.jax_compat.source_lines import is_of_jax, place_of
 from kerneltest.trace.machine import EquationFunction, rows_of
 from kerneltest.trace.primitives import Kind, access_parts, called_jaxpr, kind_of
 from kerneltest.trace.rewrite import is_plain_call
-from kerneltest.trace.walk import primitive_name
+from kerneltest.trace.walk import equations_in, primitive_name
 
 _Values = Sequence[Any]
 
@@ -54,9 +54,8 @@ class _Kind:
 
     what: str
     states: tuple[str, ...]
-    # Returns in words that only one state was seen at a place, and what to declare for others; "" if no declaration is
-    # known to change it.
-    remark: "Callable[[_Watched, str, str, _Lengths], str]"
+    # Yields remarks that only one state was seen at a place: for each declaration that may lead to others, one.
+    remarks: "Callable[[_Watched, str, str, _Lengths], Iterable[str]]"
     rank: int  # the order of remarks: lower ones may be the cause of higher ones
 
 
@@ -66,7 +65,7 @@ class _Watched:
 
     equation: Equation
     kind: _Kind
-    see: Callable[[_Values, _Values], Iterable[int]]  # the numbers of the states that operands and results show
+    see: Callable[[_Values], Collection[int]]  # the numbers of the states that operands show
     decision: int | None = None  # the operand that decides the state, if one does
     varies: bool = True  # whether evaluations may differ
     in_kernel: bool = False
@@ -74,15 +73,23 @@ class _Watched:
     by_lengths: bool = False  # whether cases with different values had one decision
     by_values: bool = False  # whether cases had decisions of their own
 
-    def note(self, operands: _Values, results: _Values) -> None:
+    def note(self, operands: _Values) -> None:
         """Adds the states that an evaluation shows."""
-        self.seen.update(self.see(operands, results))
-        if self.decision is None:
+        states = self.see(operands)
+        self.seen.update(states)
+        if self.decision is None or not len(states):
             return
         if len(operands[self.decision]) > 1:
             self.by_values = True
         elif not self.by_lengths:
             self.by_lengths = rows_of(operands) > 1
+
+
+class SiteRemarks(NamedTuple):
+    """Remarks that a site had one state in every case of a signature so far."""
+
+    static: tuple[str, ...] = ()  # on those that are known without an evaluation
+    evaluated: tuple[str, ...] | None = None  # on others; None if no case was evaluated
 
 
 class SiteStates:
@@ -91,8 +98,11 @@ class SiteStates:
     def __init__(self) -> None:
         self._watched: list[_Watched] = []
         self._sites: dict[int, CodeSite | None] = {}  # by the number of an equation that is watched
-        self._known: tuple[int, tuple[str, ...] | None] = -1, None  # the remarks when so much was seen
+        self._loops: dict[int, _Watched] = {}  # those whose evaluation notes its steps, by the id of the equation
+        self._known: tuple[int, SiteRemarks] = -1, SiteRemarks()  # the remarks when so much was known
         self._in_kernel = False
+        self._is_static_known = False
+        self.is_evaluated = False
 
     @contextmanager
     def inside(self, equation: Equation) -> Iterator[None]:
@@ -109,18 +119,30 @@ class SiteStates:
         watches = _WATCHES.get(primitive_name(equation))
         if watches is None or not (sites := tuple(watches(equation))):
             return evaluate
+        self._watched += sites
         for site in sites:
             site.in_kernel = self._in_kernel or kind_of(equation) is Kind.KERNEL
-        self._watched += sites
+        if primitive_name(equation) == "while":
+            (self._loops[id(equation)],) = sites
+            return evaluate
 
         def watching(operands: _Values) -> _Values:
             results = evaluate(operands)
             for site in sites:
                 if not site.seen or (site.varies and len(site.seen) < len(site.kind.states)):
-                    site.note(operands, results)
+                    site.note(operands)
             return results
 
         return watching
+
+    def leave_loop(self, equation: Equation, steps: int) -> None:
+        """Notes the number of steps after which some cases leave a loop that `watch` was given."""
+        self._loops[id(equation)].seen.add(min(steps, 2))
+
+    @property
+    def needs_rows(self) -> bool:
+        """True if the next evaluation needs a second row, without which it does not show what depends on values."""
+        return not self.is_evaluated and any(each.decision is not None for each in self._watched)
 
     @property
     def seen(self) -> dict[CodeSite, set[str]]:
@@ -130,24 +152,38 @@ class SiteStates:
             found.setdefault(site, set()).update(site.states[number] for number in each.seen)
         return found
 
-    def remarks(self, lengths: _Lengths) -> tuple[str, ...] | None:
-        """Returns in words the sites of Pallas calls with a single state so far, as far as declarations may change it.
+    def remarks(self, calls: Iterable[Equation], lengths: _Lengths) -> SiteRemarks:
+        """Returns remarks on the sites of a kernel's Pallas calls with a single state so far.
 
-        Those that may be the cause of others come first. None if nothing was evaluated. The words do not depend on the
-        signature, so that those of one are compared with those of others.
+        Those that may be the cause of others come first. The words do not depend on the signature, so that those of one
+        are compared with those of others.
         """
-        amount = sum(len(each.seen) + each.by_lengths + each.by_values for each in self._watched)
+        if not self._is_static_known:
+            self._is_static_known = True
+            for call in calls:
+                self._note_static(call)
+        states = sum(len(each.seen) + each.by_lengths + each.by_values for each in self._watched)
+        amount = states + self.is_evaluated
         if amount != self._known[0]:
             seen = self.seen
-            found = [
-                (each.kind.rank, words)
+            found = sorted(
+                (each.kind.rank, number, words, each.varies)
                 for site, each in self._evaluated()
                 if each.in_kernel and len(seen[site]) == 1
                 for state in seen[site]
-                if (words := each.kind.remark(each, site.place, state, lengths))
-            ]
-            self._known = amount, tuple(dict.fromkeys(words for _, words in sorted(found))) if seen else None
+                for number, words in enumerate(each.kind.remarks(each, site.place, state, lengths))
+            )
+            static, dynamic = (tuple(dict.fromkeys(r[2] for r in found if r[3] is varies)) for varies in (False, True))
+            self._known = amount, SiteRemarks(static, dynamic if self.is_evaluated else None)
         return self._known[1]
+
+    def _note_static(self, call: Equation) -> None:
+        for equation in (call, *(inner for inner, _ in equations_in(call))):
+            if primitive_name(equation) in _STATIC:
+                for site in _WATCHES[primitive_name(equation)](equation):
+                    site.in_kernel = True
+                    site.note(())
+                    self._watched.append(site)
 
     def _evaluated(self) -> Iterator[tuple[CodeSite, _Watched]]:
         for number, each in enumerate(self._watched):
@@ -161,25 +197,24 @@ class SiteStates:
 # Masks, and the conditions of `where`.
 
 
-def _remark_on_mask(site: _Watched, place: str, seen: str, lengths: _Lengths) -> str:
+def _remarks_on_mask(site: _Watched, place: str, seen: str, lengths: _Lengths) -> Iterator[str]:
     # A mask that depends on lengths alone is full where these are whole blocks. The block may grow with them.
     assert site.decision is not None
     if site.by_values or not site.by_lengths:
-        return ""
+        return
     begin = f"{site.kind.what} at {place} is {seen} in every case"
     blocks = {length for length in site.equation.invars[site.decision].aval.shape if length > 1}
     if not blocks:
-        return f"{begin}; plan other lengths if these decide it"
-    for name, (own, planned) in lengths.items():
+        yield f"{begin}; plan other lengths if these decide it"
+    for name, (own, planned) in lengths.items() if blocks else ():
         factor = math.gcd(*planned)
         if factor > 1 and not all(own % block for block in blocks):
             others = f"plan others, as in dims=dict({name}=kt.dim(block={factor}))"
-            return f"{begin}, and every length of {name} is a multiple of {factor}; {others}"
-    return ""
+            yield f"{begin}, and every length of {name} is a multiple of {factor}; {others}"
 
 
-_MASKS = {verb: _Kind(f"the mask of the {verb}", ("on", "off"), _remark_on_mask, rank=2) for verb in ("load", "store")}
-_CHOICE = _Kind("the condition of `where`", ("true", "false"), _remark_on_mask, rank=2)
+_MASKS = {verb: _Kind(f"the mask of the {verb}", ("on", "off"), _remarks_on_mask, rank=2) for verb in ("load", "store")}
+_CHOICE = _Kind("the condition of `where`", ("true", "false"), _remarks_on_mask, rank=2)
 
 
 def _mask(verb: str, equation: Equation) -> Iterator[_Watched]:
@@ -199,7 +234,9 @@ def _where(equation: Equation) -> Iterator[_Watched]:
         yield from _choice(equation)
 
 
-def _booleans(number: int, operands: _Values, results: _Values) -> Iterable[int]:
+def _booleans(number: int, operands: _Values) -> Collection[int]:
+    if not operands[number].size:
+        return ()
     if operands[number].all():
         return (0,)
     return (0, 1) if operands[number].any() else (1,)
@@ -208,18 +245,19 @@ def _booleans(number: int, operands: _Values, results: _Values) -> Iterable[int]
 # Branches.
 
 
-def _remark_on_branch(site: _Watched, place: str, seen: str, lengths: _Lengths) -> str:
-    other = "lengths" if site.by_lengths and not site.by_values else "lengths or values"
+def _remarks_on_branch(site: _Watched, place: str, seen: str, lengths: _Lengths) -> Iterator[str]:
+    # Values may decide it for other signatures, which then have the second remark only.
     how = {"taken": "is always taken", "not taken": "is never taken"}.get(seen, f"is {seen} in every case")
-    return f"the branch at {place} {how}; plan other {other} if these decide it"
+    for other in ("lengths", "lengths or values") if site.by_lengths and not site.by_values else ("lengths or values",):
+        yield f"the branch at {place} {how}; plan other {other} if these decide it"
 
 
 def _branches(equation: Equation) -> Iterator[_Watched]:
     count = len(equation.params["branches"])
     states = ("not taken", "taken") if count == 2 else tuple(f"branch {number}" for number in range(count))
-    kind = _Kind("the branch", states, _remark_on_branch, rank=3)
+    kind = _Kind("the branch", states, _remarks_on_branch, rank=3)
     yield _Watched(
-        equation, kind, lambda operands, _: np.unique(np.clip(np.asarray(operands[0], np.int64), 0, count - 1)), 0
+        equation, kind, lambda operands: np.unique(np.clip(np.asarray(operands[0], np.int64), 0, count - 1)), 0
     )
 
 
@@ -229,39 +267,27 @@ STEPS = "the number of steps of the loop"
 _MORE = "more than one"
 
 
-def _remark_on_loop(site: _Watched, place: str, seen: str, lengths: _Lengths) -> str:
-    if seen == _MORE:
-        return ""
-    steps = "one step" if seen == "one" else "no step"
-    return f"the loop at {place} has {steps} in every case; plan longer lengths if these determine its steps"
+def _remarks_on_loop(site: _Watched, place: str, seen: str, lengths: _Lengths) -> Iterator[str]:
+    if seen != _MORE:
+        steps = "one step" if seen == "one" else "no step"
+        yield f"the loop at {place} has {steps} in every case; plan longer lengths if these determine its steps"
 
 
-_LOOP = _Kind(STEPS, ("zero", "one", _MORE), _remark_on_loop, rank=1)
+_LOOP = _Kind(STEPS, ("zero", "one", _MORE), _remarks_on_loop, rank=1)
 
 
 def _scan(equation: Equation) -> Iterator[_Watched]:
-    yield _Watched(equation, _LOOP, lambda *_: [min(equation.params["length"], 2)], varies=False)
+    yield _Watched(equation, _LOOP, lambda _: [min(equation.params["length"], 2)], varies=False)
 
 
 def _while(equation: Equation) -> Iterator[_Watched]:
-    start = equation.params["cond_nconsts"] + equation.params["body_nconsts"]
-    for number, variable in enumerate(equation.outvars):
-        if getattr(variable.aval, "shape", None) == () and np.issubdtype(variable.aval.dtype, np.integer):
-            yield _Watched(
-                equation, _LOOP, partial(_steps, number, start + number)
-            )  # JAX's own count their steps there
-            return
-
-
-def _steps(result: int, operand: int, operands: _Values, results: _Values) -> Iterable[int]:
-    steps = np.abs(np.asarray(results[result], np.int64) - np.asarray(operands[operand], np.int64))
-    return np.unique(np.minimum(steps, 2))
+    yield _Watched(equation, _LOOP, lambda _: ())  # `leave_loop` adds the states
 
 
 # Grids.
 
 
-def _remark_on_axis(axis: int, site: _Watched, place: str, seen: str, lengths: _Lengths) -> str:
+def _remarks_on_axis(axis: int, site: _Watched, place: str, seen: str, lengths: _Lengths) -> Iterator[str]:
     # Lengths past the block that index maps choose along the axis would have more programs. A block shorter than some
     # length that every dim reaches spans an axis that is no dim.
     longest = min((max(each.planned) for each in lengths.values()), default=0)
@@ -272,16 +298,15 @@ def _remark_on_axis(axis: int, site: _Watched, place: str, seen: str, lengths: _
             size = getattr(block, "block_size", 0)
             if index is index_map.invars[axis] and size > 1 and size >= longest:
                 longer = f"lengths past its block would have more, as in dims=dict(n=kt.dim(block={size}))"
-                return f"axis {axis} of the grid at {place} has one program in every case; {longer}"
-    return ""
+                yield f"axis {axis} of the grid at {place} has one program in every case; {longer}"
 
 
 def _grid(equation: Equation) -> Iterator[_Watched]:
     for axis, length in enumerate(equation.params["grid_mapping"].grid):
         if isinstance(length, int) and length:
             what = f"the number of programs along axis {axis} of the grid"
-            kind = _Kind(what, ("one", _MORE), partial(_remark_on_axis, axis), rank=0)
-            yield _Watched(equation, kind, partial(lambda state, *_: [state], min(length, 2) - 1), varies=False)
+            kind = _Kind(what, ("one", _MORE), partial(_remarks_on_axis, axis), rank=0)
+            yield _Watched(equation, kind, partial(lambda state, _: [state], min(length, 2) - 1), varies=False)
 
 
 _WATCHES: Mapping[str, Callable[[Equation], Iterator[_Watched]]] = {
@@ -295,3 +320,4 @@ _WATCHES: Mapping[str, Callable[[Equation], Iterator[_Watched]]] = {
     "while": _while,
     "pallas_call": _grid,
 }
+_STATIC = ("scan", "pallas_call")  # the states of their sites do not depend on an evaluation

@@ -1,6 +1,8 @@
 """No result of a wrong dtype or from another call passes, and no question that every kernel answers right."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,7 +15,15 @@ from jax.experimental.pallas import triton as plgpu
 import kerneltest as kt
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.applicability import note_traces, trace_if_possible
+from kerneltest.plan.signatures import signatures
+from kerneltest.records.journal import Journal
+from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import Informativeness
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
+from kerneltest.trace.site_states import DimLengths
+from kerneltest.trace.tracing import trace
 from tests.sample import elementwise
 
 X, BOTH, HALF = kt.array("n", "float32"), kt.array("n", ("float32", "bfloat16")), kt.array("n", "bfloat16")
@@ -275,6 +285,16 @@ def test_known_findings_are_not_told_as_asking_nothing() -> None:
 BLOCK = 16
 
 
+def without_evaluation(records: Sequence[Record], evaluated: Container[str]) -> list[Record]:
+    """Returns records as they are if NumPy evaluates the kernel for some signatures only."""
+    return [
+        replace(each, expected=replace(each.expected, single=None))
+        if each.expected and each.signature not in evaluated
+        else each
+        for each in records
+    ]
+
+
 def sums_of_blocks(x: Any, *, looped: bool) -> Any:
     """Sums rows in blocks: in programs of a grid that add to one output, or in a loop."""
     m, n = x.shape
@@ -313,7 +333,9 @@ def test_a_grid_or_loop_that_never_goes_on_is_a_remark(looped: bool, n: Any, wor
         x=kt.array("m n", "float32", domain=(-9, 9)),
         dims=dict(m=kt.dim(values=(3, 2)), n=n),
     )
-    found = Informativeness(kt.check(pairing, depth="quick").records).remarks()
+    records = kt.check(pairing, depth="quick").records
+    found = Informativeness(records).remarks()
+    assert Informativeness(without_evaluation(records, set())).remarks() == found  # neither needs one
     where = "tests/execute/test_little_asked.py"
     assert len(found) == bool(words)
     assert all(part in found[0] for part in words.split("{}") if words)
@@ -341,6 +363,9 @@ def _kernel(rule: Any) -> Any:
 _TAIL = _kernel(lambda x, lanes, n: jnp.where(lanes < n, 2 * x[...], 0))
 _WHOLE_BLOCKS = _kernel(lambda x, lanes, n: jnp.where(lanes < -(-n // BLOCK) * BLOCK, 2 * x[...], 0))
 _MASK = _kernel(lambda x, lanes, n: 2 * plgpu.load(x.at[jnp.arange(BLOCK)], mask=lanes < n, other=0.0))
+_NOTHING = _kernel(
+    lambda x, lanes, n: 2 * x[...] + plgpu.load(x.at[jnp.arange(0)], mask=jnp.arange(0) < n, other=0.0).sum()
+)
 _FIRST = _kernel(lambda x, lanes, n: jnp.where(lanes[0] < 3 * BLOCK, 2 * x[...], x[...] + x[...]))
 _FAR = _kernel(lambda x, lanes, n: jax.lax.cond(lanes[0] < 3 * BLOCK, lambda: 2 * x[...], lambda: x[...] + x[...]))
 _SIGN = _kernel(lambda x, lanes, n: jax.lax.cond((x[...] < 0).any(), lambda: 2 * x[...], lambda: x[...] + x[...]))
@@ -350,6 +375,26 @@ _AROUND = lambda x: elementwise(lambda v: v + v, jnp.where(jnp.arange(len(x)) < 
 _WHOLE, _TWO, _ANY = kt.dim(multiple_of=BLOCK), kt.dim(values=(16, 32)), kt.dim(block=BLOCK)
 _OTHERS = "in every case, and every length of n is a multiple of 16; plan others, as in dims=dict(n=kt.dim(block=16))"
 _DECIDE = "plan other lengths if these decide it"
+
+
+def _loop(start: Any, goes_on: Any, step: Any) -> Any:
+    """A kernel that doubles its values, with a loop of which two integers determine the steps."""
+
+    def double(v: Any) -> Any:
+        n = len(v)
+        _, total = jax.lax.while_loop(
+            lambda carried: goes_on(n, *carried[0]),
+            lambda carried: (step(n, *carried[0]), carried[1] + v),
+            (tuple(map(jnp.int32, start(n))), jnp.zeros_like(v)),
+        )
+        return 2 * v + 0 * total
+
+    return lambda x: elementwise(double, x)
+
+
+_FLAGGED = _loop(lambda n: (0, 0), lambda n, done, i: done == 0, lambda n, done, i: ((i + 1 >= n).astype(int), i + 1))
+_BISECTED = _loop(lambda n: (0, n), lambda n, low, high: high - low > 1, lambda n, low, high: (low, (low + high) // 2))
+_ONCE = _loop(lambda n: (5, 0), lambda n, a, b: b < n, lambda n, a, b: (a - 3, n))
 
 # A kernel, its lengths, the domain of its values, and the remark.
 SINGLE_STATES: dict[str, tuple[Any, Any, tuple[int, int], str]] = {
@@ -366,6 +411,10 @@ SINGLE_STATES: dict[str, tuple[Any, Any, tuple[int, int], str]] = {
     "a condition of the length of the block": (_LENGTH, kt.dim(minimum=2), (-9, 9), ""),
     "a condition around the kernel": (_AROUND, _TWO, (-9, 9), ""),
     "a condition of elements": (_ELEMENTS, _ANY, (1, 9), ""),
+    "a mask of no element": (_NOTHING, _TWO, (-9, 9), ""),
+    "a loop with a flag": (_FLAGGED, _TWO, (-9, 9), ""),
+    "a loop that bisects": (_BISECTED, _TWO, (-9, 9), ""),
+    "a loop of one step": (_ONCE, _TWO, (-9, 9), "the loop at {} has one step in every case"),
 }
 
 
@@ -379,3 +428,31 @@ def test_a_mask_or_branch_with_one_state_is_a_remark(name: str) -> None:
     found = Informativeness(result.records).remarks()
     assert len(found) == bool(words)
     assert all(part in found[0] for part in words.split("{}") if words)
+    for signature in {each.signature for each in result.records if found}:
+        assert Informativeness(without_evaluation(result.records, {signature})).remarks() == found
+
+
+@pytest.mark.parametrize("kernel", [_TAIL, _MASK, _FIRST, _FAR, _SIGN, _ELEMENTS, _FLAGGED, _ONCE])
+def test_states_do_not_depend_on_how_cases_are_batched(kernel: Any) -> None:
+    pairing = pair(kernel, dims={"n": kt.dim(values=(BLOCK,))})
+    cases = np.linspace(1, 9, 4 * BLOCK, dtype=np.float32).reshape(4, BLOCK)
+    remarks = set()
+    for batch, make in itertools.product((1, 4), (BatchedKernel, PromotedKernel)):
+        traced = trace(pairing, signatures(pairing, "quick")[0])
+        for start in range(0, len(cases), batch):
+            make(traced)([cases[start : start + batch]])
+        remarks.add(traced.sites.remarks([call.equation for call in traced.calls], {"n": DimLengths(BLOCK, [BLOCK])}))
+    (found,) = remarks
+    assert found.evaluated is not None
+
+
+def test_a_plan_asks_for_a_trace_once_and_another_plan_again() -> None:
+    pairing = pair(lambda x: twice(x, jnp.result_type(float)))
+    signature = signatures(pairing, "quick")[0]
+    dtypes = []
+    for wide in (False, True):
+        with jax.enable_x64(wide), note_traces(Journal()):
+            traced = trace_if_possible(pairing, signature)
+            assert traced is trace_if_possible(pairing, signature)
+            dtypes += [str(each.dtype) for each in traced.outputs] if traced else []
+    assert dtypes == ["float32", "float64"]

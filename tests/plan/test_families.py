@@ -122,6 +122,16 @@ def test_values_at_the_ends_of_a_wide_domain(name: str) -> None:
     assert _fill(name, replace(BASE, domain=Interval(0, 1e15))).min() >= 0
 
 
+@pytest.mark.parametrize("shape", [(2, 2), (3, 7, 7), (5, 3), (2, 6), (4,)])
+@pytest.mark.parametrize("domain", [Interval(-1, 1), Interval(0, 1), Interval(1, 4)])
+def test_matrices_next_to_half_integers_have_full_rank(shape: tuple[int, ...], domain: Interval) -> None:
+    slot = replace(BASE, shape=shape, domain=domain)
+    for seed in range(4):
+        values = FAMILIES["half_integers"].fill(slot, np.random.default_rng(seed), False)
+        assert set(np.unique(np.log2(np.abs(values)))) <= {-1, 0, 1}
+        assert (np.linalg.matrix_rank(np.atleast_2d(values)) == min(shape[-2:] if shape[1:] else (1,))).all()
+
+
 @pytest.mark.parametrize("name", MASK_CHECKS)
 def test_masks(name: str) -> None:
     assert MASK_CHECKS[name](_fill(name, replace(BASE, role="mask", dtype=parse_dtype("bool"))))

@@ -140,7 +140,7 @@ FINDING = replace(
     files=("artifacts/c2/row.ttir",),
     ulps=(3, 0, 1),
     error_budget=(BudgetPart("rounding of `x / y`", "t.py", 3, 0.75, 2.5),),
-    expected=ExpectedValues(3, -np.inf, 2.0, 0.5, 1, "float32", ("a loop",)),
+    expected=ExpectedValues(3, -np.inf, 2.0, 0.5, 1, "float32", ("a mask",), ("a loop",)),
     formula=FormulaAnswer(2, 0.001, "it waits for a copy", ulps=2.0),
     doubted=5,
 )

@@ -143,14 +143,18 @@ class KernelRules(RuleSet):
 
     def __init__(self, *, promotes: bool = False, sites: SiteStates | None = None) -> None:
         super().__init__(promotes=promotes)
-        self._sites = sites
+        self.sites = sites
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
-        if self._sites is None:
+        if self.sites is None:
             return self._rule(machine, equation)
-        with self._sites.inside(equation):
+        with self.sites.inside(equation):
             evaluate = self._rule(machine, equation)
-        return self._sites.watch(equation, evaluate)
+        return self.sites.watch(equation, evaluate)
+
+    def leave_loop(self, equation: Equation, steps: int) -> None:
+        if self.sites is not None:
+            self.sites.leave_loop(equation, steps)
 
     def _rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         if primitive_name(equation) == "pure_callback":
@@ -216,6 +220,7 @@ class BatchedKernel:
 
     def __init__(self, traced: Traced, rules: RuleSet | None = None) -> None:
         self.rules = rules or KernelRules(sites=traced.sites)
+        self._sites = self.rules.sites if isinstance(self.rules, KernelRules) else None
         self._compiled = Machine(self.rules).compile(rewrite_jaxpr(traced.jaxpr, interpret_calls(True)))
         self._outputs = traced.outputs
 
@@ -226,10 +231,14 @@ class BatchedKernel:
 
         If `overflow` is "raise", a FloatingPointError is raised where finite operands have an infinite result.
         """
+        rows = max((len(leaf) for leaf in leaves), default=1)
+        if rows == 1 and self._sites is not None and self._sites.needs_rows:
+            leaves = [np.repeat(leaf, 2, 0) for leaf in leaves]
         with np.errstate(all="ignore", over=overflow):
             outputs = self._compiled(leaves)
-        rows = max((len(leaf) for leaf in leaves), default=1)
-        return tuple(np.broadcast_to(x, (rows, *o.shape)) for x, o in zip(outputs, self._outputs, strict=True))
+        if self._sites is not None:
+            self._sites.is_evaluated = True
+        return tuple(np.broadcast_to(x[:rows], (rows, *o.shape)) for x, o in zip(outputs, self._outputs, strict=True))
 
 
 class NumpyInterpretedCall:
