@@ -516,7 +516,8 @@ class _Judge:
                 gradient_of=claim.check.gradient_of[number] if claim.check.gradient_of else "",
             )
             finding = replace(finding, error_budget=self._budget(shares, number, guard))
-        return Outcome(finding, context.arguments, comparison=comparison)
+        wrong_call = claim.formula.traced, claim.formula.read_leaves()
+        return Outcome(finding, context.arguments, comparison=comparison, wrong_call=wrong_call)
 
     # Adds the error budget of an output that uses much of its bound, or whose bound is too wide to compare any.
     def _note_use(self, claim: Claim, comparisons: Sequence[Comparison]) -> None:

@@ -186,22 +186,22 @@ class _CallbackRules(InterpreterRules):
 
 
 class NanDroppingRules(KernelRules):
-    """Numbers, but that a maximum (or minimum) of floats is NaN only if all its operands are, as in lowered code."""
+    """Numbers, but that maxima (or minima, or both) of floats are NaN only if all operands are, as in lowered code."""
 
-    def __init__(self, extreme: str) -> None:
+    def __init__(self, *extremes: str) -> None:
         super().__init__()
-        self._names, self._loses = extreme[:3], math.inf if extreme == "minimum" else -math.inf
+        self._extremes = tuple(extreme[:3] for extreme in extremes)
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         evaluate, primitive = super().rule(machine, equation), primitive_of(equation)
         of_floats = primitive.extreme and is_float(np.dtype(equation.outvars[0].aval.dtype))
-        if not of_floats or self._names not in primitive.name:
+        if not of_floats or not any(name in primitive.name for name in self._extremes):
             return evaluate
 
         def dropping(operands: Sequence[Array]) -> Sequence[Array]:
             def without_nan(numbers: Sequence[Array]) -> Array:
                 pairs = zip(operands, numbers, strict=True)
-                (result,) = evaluate([np.where(np.isnan(x), x.dtype.type(self._loses), y) for x, y in pairs])
+                (result,) = evaluate([_without_nan(primitive.name, x, y) for x, y in pairs])
                 return np.asarray(result)
 
             is_nan = np.isinf(without_nan([np.zeros_like(x) for x in operands]))
@@ -209,6 +209,37 @@ class NanDroppingRules(KernelRules):
             return (np.where(is_nan, result.dtype.type(np.nan), result),)
 
         return dropping
+
+
+# Numbers for the operand of an extreme, in which those lose that are in the place of NaN.
+def _without_nan(extreme: str, operand: Array, numbers: Array) -> Array:
+    loses = math.inf if "min" in extreme else -math.inf
+    return np.where(np.isnan(operand), operand.dtype.type(loses), numbers)
+
+
+# The operations for which JAX's lowering to Triton takes others, which differ for NaN or zeros.
+_LOWERED: Mapping[str, ArrayFunction] = {
+    "max": np.fmax,
+    "min": np.fmin,
+    "clamp": lambda least, x, most: np.fmin(np.fmax(least, x), most),
+    "neg": lambda x: np.zeros_like(x) - x,
+}
+
+
+class LoweredRules(NanDroppingRules):
+    """Numbers, with all known differences of lowered code: what drops NaN, and what loses the sign of a zero."""
+
+    def __init__(self) -> None:
+        super().__init__("maximum", "minimum")
+
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        name = primitive_name(equation)
+        if name in _LOWERED:
+            return _elementwise(machine, equation, _LOWERED[name])
+        evaluate = super().rule(machine, equation)
+        if name not in ("argmax", "argmin") or not is_float(np.dtype(equation.invars[0].aval.dtype)):
+            return evaluate
+        return lambda operands: evaluate([_without_nan(name, x, x) for x in operands])
 
 
 class BatchedKernel:
