@@ -159,18 +159,20 @@ FIRST, SECOND = (each.ravel() for each in np.meshgrid(SPECIAL, SPECIAL))
     "function",
     [
         lambda x, y: -x,
+        lambda x, y: jnp.sign(x),
         jnp.maximum,
         jnp.minimum,
         lambda x, y: lax.clamp(np.float32(0), x, y),
         lambda x, y: jnp.broadcast_to(jnp.max(x.reshape(16, 4), axis=1, keepdims=True), (16, 4)).reshape(64),
         lambda x, y: jnp.broadcast_to(jnp.argmax(x.reshape(16, 4), axis=1, keepdims=True), (16, 4)).reshape(64),
     ],
-    ids=["neg", "max", "min", "clamp", "reduce_max", "argmax"],
+    ids=["neg", "sign", "max", "min", "clamp", "reduce_max", "argmax"],
 )
 def test_the_known_differences_of_lowered_code_are_those_of_the_simulator(function: Callable[..., Any]) -> None:
     inputs = (ShapeDtype((64,), np.dtype("float32")),) * 2
     traced = trace_function(lambda x, y: [elementwise(function, x, y)], inputs, "for a test")
-    (simulated,) = resolve(["simulate:sm_90"])[0].prepare(traced).run([FIRST, SECOND])
+    prepared: Any = resolve(BOTH[1:])[0].prepare(traced)
+    (simulated,) = prepared.run([FIRST, SECOND])
     lowered, plain = (
         BatchedKernel(traced, rules)([FIRST[None], SECOND[None]])[0][0] for rules in (LoweredRules(), KernelRules())
     )

@@ -223,6 +223,7 @@ _LOWERED: Mapping[str, ArrayFunction] = {
     "min": np.fmin,
     "clamp": lambda least, x, most: np.fmin(np.fmax(least, x), most),
     "neg": lambda x: np.zeros_like(x) - x,
+    "sign": np.sign,
 }
 
 
