@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised, Stated
-from kerneltest.core.dtypes import ShapeDtype, cast, is_promotable, parse_dtype
+from kerneltest.core.dtypes import ShapeDtype, cast, float_format, is_promotable, parse_dtype
 from kerneltest.core.failures import Failure, exception_text, reraise_interrupt, underlying_hang
 from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
@@ -446,8 +446,9 @@ def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platfo
 def rounds_literals(own: Traced, wide: Traced) -> bool:
     """Returns whether a kernel computes in 16 bits with numbers that differ from those of its trace in float64 by that.
 
-    Its constants are then those of that trace, each rounded to its own dtype. Those that 16 bits do not represent are
-    numbers in a dtype of the inputs: a table, or a number in a narrower dtype, was rounded by its author.
+    Its constants are then those of that trace, each rounded to its own dtype by at most one unit roundoff. Those that
+    16 bits do not represent are numbers in a dtype of the inputs: a table, or a number in a narrower dtype, was rounded
+    by its author.
     """
     given, constants, exact = (
         {leaf.dtype for leaf in own.inputs},
@@ -463,6 +464,8 @@ def rounds_literals(own: Traced, wide: Traced) -> bool:
         numbers = np.asarray(value, np.float64)
         rounded = cast(numbers, dtype).astype(np.float64)
         if not np.array_equal(np.asarray(constant).astype(np.float64), rounded, equal_nan=True):
+            return False
+        if (np.abs(rounded - numbers) > float_format(dtype).unit_roundoff * np.abs(numbers)).any():
             return False
         if dtype.itemsize < 4 and not np.array_equal(rounded, numbers, equal_nan=True):
             if numbers.ndim or dtype not in given:

@@ -129,6 +129,10 @@ def _shrunk_by_16_bits(x: jax.Array) -> jax.Array:
     return (jnp.sign(x) * jnp.maximum(jnp.abs(x) - jnp.full(x.shape, 0.1, jnp.bfloat16), 0)).astype(x.dtype)
 
 
+def _signs(x: Any) -> Any:
+    return x / (np.abs(x) + 4e-8)
+
+
 def _quantised(x: Any) -> Any:
     largest = np.abs(x).max(axis=1, keepdims=True)
     return np.rint(x / np.where(largest == 0, 1, largest / 127))
@@ -209,6 +213,7 @@ CASES = (
     ),
     Case("a threshold in 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float32"),
     Case("a threshold in coarser 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float16"),
+    Case("an epsilon in float16's subnormals", lambda x: x / (jnp.abs(x) + 4e-8), _signs, UNSTABLE, "float16"),
     Case("a slope of five digits", lambda x: jax.nn.leaky_relu(x, 0.10001), _leaky, FORMULA, "float32"),
     Case("halves of a scale away from zero", _quantised_away, _quantised, FORMULA, "float32", 1e6),
     Case("half to even", jnp.round, np.rint, RIGHT),
