@@ -2,7 +2,8 @@
 
 A case passes although an interpreter has wrong values if the kernel's lowered code is right, on the same bytes and by
 the same bounds. It stays a finding if the lowered code has a fault, such as a read out of bounds or a race; if the
-kernel's own rounding explains the values; or if a known difference of lowered code changes an output in NumPy.
+kernel's own rounding explains the values; or if a known difference of lowered code changes an output when NumPy
+evaluates the kernel, or NumPy cannot.
 """
 
 from collections.abc import Callable, Sequence
