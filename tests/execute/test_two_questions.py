@@ -253,6 +253,32 @@ def test_a_finding_states_its_cause_and_a_right_kernel_has_none(case: Case) -> N
     assert _causes(result) == case.causes, [each.message for each in result.findings[:2]]
 
 
+def _distance(x: Any) -> Any:
+    return abs(x) - 0.7
+
+
+def _distance_beside_old_values(x: jax.Array) -> jax.Array:
+    """The same, but for an output whose memory held numbers before."""
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        distance = _distance(x_ref[...])
+        o_ref[...] = jnp.where(jnp.isnan(o_ref[...]), distance, distance * 1.0625)
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("kernel", "wrong"), [(_rows(_distance), set[str]()), (_distance_beside_old_values, {"old_output"})]
+)
+def test_a_literal_in_the_inputs_16_bits_is_right_in_every_call_and_excuses_nothing_else(
+    kernel: Callable[[jax.Array], jax.Array], wrong: set[str], dtype: str
+) -> None:
+    pairing = kt.oracle_for(kernel, x=kt.array("n", dtype), dims={"n": kt.dim(values=(8, 64))})(_distance)
+    result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=0)
+    assert {finding.family for finding in result.findings} == wrong
+
+
 def _scaled_blocks(dtype: Any) -> Callable[..., jax.Array]:
     """Products of blocks, each of which has scales that are kept in a dtype."""
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from kerneltest.trace.machine import (
     Rule,
     RuleSet,
     UnknownError,
+    Value,
     by_row,
     call_python,
     control_rule,
@@ -29,7 +30,7 @@ from kerneltest.trace.machine import (
 from kerneltest.trace.primitives import PRIMITIVES, Kind, kind_of, primitive_of
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
 from kerneltest.trace.site_states import SiteStates
-from kerneltest.trace.tracing import Traced
+from kerneltest.trace.tracing import Literals, Traced
 from kerneltest.trace.walk import primitive_name
 
 # Of the functions that round, those that are evaluated in NumPy. JAX evaluates others.
@@ -138,12 +139,22 @@ def _call_back_by_row(machine: Machine, equation: Equation) -> EquationFunction:
 class KernelRules(RuleSet):
     """Numbers, as Pallas' interpreter computes them on a CPU. JAX evaluates operations that NumPy lacks.
 
-    Evaluations note the states of `sites`, if there are some.
+    Evaluations note the states of `sites`, if there are some. `literals` are numbers in the place of rounded ones.
     """
 
-    def __init__(self, *, promotes: bool = False, sites: SiteStates | None = None) -> None:
+    def __init__(
+        self, *, promotes: bool = False, sites: SiteStates | None = None, literals: Literals | None = None
+    ) -> None:
         super().__init__(promotes=promotes)
-        self._sites = sites
+        self._sites, self._literals = sites, literals or {}
+
+    def constant(self, value: Any, dtype: Any = None) -> Value:
+        """A constant of a jaxpr, or the number in the place of a literal."""
+        known = super().constant(value, dtype)
+        if not self._literals or np.ndim(known) != 1 or known.dtype != np.float64:
+            return known
+        given = np.asarray(value).dtype if dtype is None else np.dtype(dtype)
+        return np.array([self._literals.get((given, float(known[0])), known[0])])
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         if self._sites is None:
