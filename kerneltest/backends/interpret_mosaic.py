@@ -54,7 +54,8 @@ class InterpretMosaic(Backend):
         foreign = traced.foreign_dialect(_FOREIGN[self.dialect])
         module = DIALECT_MODULES[self.dialect]
         if foreign == "any":
-            return f"the kernel uses nothing of {module}, whose `kernel` selects this interpreter"
+            needed = f"plgpu.kernel, or compiler_params=plgpu.CompilerParams() of {module},"
+            return f"the kernel uses nothing of {module}; {needed} selects this interpreter"
         return f"the kernel is written for {foreign}, not for {self.dialect}" if foreign else ""
 
     def unavailable_for(self, traced: Traced) -> str:

@@ -130,13 +130,16 @@ class NoPallasCall(BaseDetail):
 ISSUES = "https://github.com/kerneltest/kerneltest/issues"
 
 
+NUMPY_EVALUATION = "kerneltest's evaluation of the kernel in NumPy"
+
+
 @dataclass(frozen=True, slots=True)
 class Contradicted(BaseDetail):
     """A pass, although another evaluation of the kernel, which is trusted less, is wrong."""
 
     said: str  # what the other evaluation did instead, as a predicate
     judge: str = "JAX's interpreter"  # ran the case that passes
-    other: str = "kerneltest's evaluation of the kernel in NumPy"
+    other: str = NUMPY_EVALUATION
     kind: Literal["contradicted"] = "contradicted"
 
     def text(self) -> str:

@@ -106,7 +106,7 @@ class Gap(Ending):
         "nothing asked",
         "·",
         VerdictKind.UNAVAILABLE,
-        "every case ran, but the oracle leaves every element undefined, or special values make all of them overflow",
+        "every case ran, but each element is undefined or has no bound, as where special values overflow",
     )
     NOTHING_COMPARED = "nothing compared", "∅", VerdictKind.BROKEN, "every case passed, but none compared anything"
     MISSING = "missing", "?", VerdictKind.BROKEN, "planned, but not recorded"

@@ -1,18 +1,20 @@
 """Wrong values on an interpreter, judged again on the simulated code: the kernel's fault or the interpreter's.
 
-An interpreter is believed against a kernel only if the kernel's lowered code is wrong, too, on the same bytes and by
-the same bounds. A read out of bounds, a race and memory that is never written are faults of the simulation itself, so
-what only an interpreter shows of them stays a finding.
+A case passes although an interpreter has wrong values if the kernel's lowered code is right, on the same bytes and by
+the same bounds. It stays a finding if the lowered code has a fault, such as a read out of bounds or a race; if the
+kernel's own rounding explains the values; or if a known difference of lowered code changes an output when NumPy
+evaluates the kernel, or NumPy cannot.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kerneltest.backends.base import Executable, Outputs
 from kerneltest.core.details import Contradicted, ErrorCause, Mismatch, first_line
-from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.dtypes import Array, is_float, widen
 from kerneltest.core.failures import Guard
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
@@ -21,7 +23,8 @@ from kerneltest.execute.claims import CaseContext, WrongOutputError
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.xfails import apply_xfails
 from kerneltest.judge.formula import MOST_UNSTABLE, rounding_cause
-from kerneltest.judge.mismatch_evidence import find_nan_dropping
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules, LoweredRules
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
 
 _VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH)
@@ -61,7 +64,7 @@ def overrule_interpreter(
 
     def judge() -> Outcome:
         try:
-            return outcome if _is_right_by_accident(context, outcome) else judge_on(prepare)
+            return outcome if _may_be_right_by_accident(outcome) else judge_on(prepare)
         except WrongOutputError:
             return outcome
 
@@ -84,13 +87,19 @@ def _is_own_rounding(outcome: Outcome) -> bool:
     return cause is not None and cause.size is not None and cause.size <= MOST_UNSTABLE
 
 
-# Whether the lowered code is right only because it is known to differ from JAX: it gives zeros of the other sign, and
-# its maximum and minimum drop NaN.
-def _is_right_by_accident(context: CaseContext, outcome: Outcome) -> bool:
-    found, output = outcome.comparison, outcome.record.shown.output
-    if found is None or output is None or not is_float(found.actual.dtype):
-        return False
-    if (found.wrong & (found.actual == 0) & (found.expected == 0)).any():
+# Whether the lowered code may be right by accident: its known differences change outputs of the wrong call, or NumPy
+# cannot show that they do not.
+def _may_be_right_by_accident(outcome: Outcome) -> bool:
+    if outcome.wrong_call is None:
         return True
-    where, signature = found.wrong & np.isnan(found.actual) & ~np.isnan(found.expected), context.case.signature
-    return bool(where.any() and find_nan_dropping(context.pairing, signature, context.arguments, output, where))
+    traced, leaves = outcome.wrong_call
+    rows = [leaf[None] for leaf in leaves]
+    with suppress(UnknownError):
+        plain, lowered = (BatchedKernel(traced, rules)(rows) for rules in (KernelRules(), LoweredRules()))
+        return any(_bytes(one) != _bytes(other) for one, other in zip(plain, lowered, strict=True))
+    return True
+
+
+# The bytes of an array, in which all NaN are equal.
+def _bytes(array: Array) -> bytes:
+    return (np.where(np.isnan(array), np.nan, widen(array)) if is_float(array.dtype) else array).tobytes()

@@ -294,7 +294,7 @@ def plain_claim(
         case.id,
         lambda: context.leaves,
         context.expectation,
-        trace_wide=functools.partial(cache.traces.wide, pairing, case.signature, context.backend, traced),
+        trace_wide=_wide_tracer(context),
         coming=coming,
     )
     check = OutputCheck("", context.by_oracle(), formula=context.expectation)
@@ -341,9 +341,16 @@ def claims_of(
             lambda: variation.leaves,
             check.formula or Expectation(expected.values, None, None),
             check.take,
+            trace_wide=_wide_tracer(context) if check.formula is None else None,
+            rewrites=context.traced,
             coming=functools.partial(coming, i),
         )
         yield _make_claim(context.pairing, check, part, expected, precision, formula, bitwise=expected.bitwise)
+
+
+def _wide_tracer(context: CaseContext) -> Callable[[], Traced | None]:
+    wide, signature = context.cache.traces.wide, context.case.signature
+    return functools.partial(wide, context.pairing, signature, context.backend, context.traced)
 
 
 def _make_claim(
@@ -516,7 +523,8 @@ class _Judge:
                 gradient_of=claim.check.gradient_of[number] if claim.check.gradient_of else "",
             )
             finding = replace(finding, error_budget=self._budget(shares, number, guard))
-        return Outcome(finding, context.arguments, comparison=comparison)
+        wrong_call = claim.formula.traced, claim.formula.read_leaves()
+        return Outcome(finding, context.arguments, comparison=comparison, wrong_call=wrong_call)
 
     # Adds the error budget of an output that uses much of its bound, or whose bound is too wide to compare any.
     def _note_use(self, claim: Claim, comparisons: Sequence[Comparison]) -> None:

@@ -24,7 +24,7 @@ from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.machine import UnknownError
-from kerneltest.trace.tracing import Traced, rounds_literals
+from kerneltest.trace.tracing import Literals, Traced, rounded_literals
 from kerneltest.trace.walk import rounds_explicitly
 
 _MAX_BYTES = 2**26  # of comparisons, and of samples
@@ -57,7 +57,7 @@ class FormulaStore:
     Attributes:
       kernels: with their floats promoted, constants included where that is possible.
       own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
-      rounds_literals: the kernels whose own constants are those of `kernels`, some of them rounded to 16 bits.
+      literals: those of the kernels whose own constants are those of `kernels`, some of them rounded to 16 bits.
       unrounded: the same without explicit rounding; None for a kernel that has none.
       outputs: of `kernels`, evaluated ahead of their cases' turn.
       samples: of `kernels` in the formula's arithmetic, evaluated ahead likewise.
@@ -73,7 +73,7 @@ class FormulaStore:
         self.process = process
         self.kernels: dict[Traced, PromotedKernel] = {}
         self.own_kernels: dict[Traced, PromotedKernel | str] = {}
-        self.rounds_literals: set[Traced] = set()
+        self.literals: dict[Traced, Literals] = {}
         self.unrounded: dict[Traced, PromotedKernel | None] = {}
         self.outputs: dict[_Key, tuple[Array, ...]] = {}
         self.samples = BoundedStore[_Key, tuple[Array, ...]](_MAX_BYTES, _sample_bytes)
@@ -88,8 +88,10 @@ class FormulaStore:
             _MAX_BYTES, _sample_bytes
         )
 
-    def kernel(self, traced: Traced, trace_wide: TraceWide | None) -> PromotedKernel:
+    def kernel(self, traced: Traced, plain: Traced, trace_wide: TraceWide | None) -> PromotedKernel:
         """Returns a function with its floats promoted to float64, traced in float64 if possible.
+
+        A rewrite of the `plain` kernel gets that one's literals as they are in float64.
 
         Raises:
           NotPromotedError: there is none.
@@ -97,11 +99,17 @@ class FormulaStore:
         if trace_wide is None:
             return self.own_kernel(traced)
         if traced not in self.kernels:
-            wide = trace_wide()
-            found = _promote(replace(wide, sites=traced.sites)) if wide is not None else None
+            found: PromotedKernel | str = ""
+            if traced is not plain:
+                self.kernel(plain, plain, trace_wide)
+                if (literals := self.literals.get(plain)) is not None:
+                    self.literals[traced] = literals
+                    found = _promote(traced, literals=literals)
+            elif (wide := trace_wide()) is not None:
+                found = _promote(replace(wide, sites=traced.sites))
+                if (literals := rounded_literals(traced, wide)) is not None:
+                    self.literals[traced] = literals
             self.kernels[traced] = found if isinstance(found, PromotedKernel) else self.own_kernel(traced)
-            if wide is not None and rounds_literals(traced, wide):
-                self.rounds_literals.add(traced)
         return self.kernels[traced]
 
     def own_kernel(self, traced: Traced) -> PromotedKernel:
@@ -133,14 +141,14 @@ class Formula:
     read_leaves: ReadLeaves  # returns its inputs
     oracle: Expectation  # the oracle's values for it
     take: Take = whole  # takes the outputs to compare with these values out of all
-    # traces the function in float64, as it is only for the kernel itself; None for other functions
-    trace_wide: TraceWide | None = None
+    trace_wide: TraceWide | None = None  # traces the kernel itself in float64; None if it shall not be
+    rewrites: Traced | None = None  # the kernel itself, if the function is another
     # yields the key and the inputs of coming calls, with which this one may be evaluated
     coming: Callable[[], Iterable[tuple[str, ReadLeaves]]] = tuple
 
     @property
     def _kernel(self) -> PromotedKernel:
-        return self.store.kernel(self.traced, self.trace_wide)
+        return self.store.kernel(self.traced, self.rewrites or self.traced, self.trace_wide)
 
     def ask(self) -> tuple[FormulaAnswer, Sequence[Comparison]]:
         """Returns whether the formula is right, and the comparison of each output if some element is wrong, else ()."""
@@ -229,7 +237,7 @@ class Formula:
     @property
     def rounds_literals(self) -> bool:
         """True if the kernel's own constants are those of its formula, some of them rounded to 16 bits."""
-        return self.traced in self.store.rounds_literals
+        return self.traced in self.store.literals
 
     def overflows_own_dtypes(self) -> bool:
         """Returns whether a finite intermediate result is too large for the dtype that it has in the kernel."""
@@ -309,9 +317,9 @@ class Formula:
         return tuple(np.stack(column) for column in zip(*rows, strict=True))
 
 
-def _promote(traced: Traced, *, rounds: bool = True) -> PromotedKernel | str:
+def _promote(traced: Traced, *, rounds: bool = True, literals: Literals | None = None) -> PromotedKernel | str:
     try:
-        return _explained(lambda: PromotedKernel(traced, rounds=rounds))
+        return _explained(lambda: PromotedKernel(traced, rounds=rounds, literals=literals))
     except NotPromotedError as error:
         return str(error)
 

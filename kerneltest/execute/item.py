@@ -21,6 +21,7 @@ from kerneltest.plan.families import Family
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record
+from kerneltest.trace.tracing import Traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,14 @@ class Outcome:
       arguments: the case's array arguments by path, if it is a finding.
       files: returns the text of an artifact's files, by name.
       comparison: that of the first wrong output; None if no output is wrong.
+      wrong_call: the function that gave this output, and its inputs.
     """
 
     record: Record
     arguments: Mapping[str, Array] | None = None
     files: Callable[[], Mapping[str, str]] = dict
     comparison: Comparison | None = None
+    wrong_call: tuple[Traced, Sequence[Array]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ def mismatch_record(
             lambda: (
                 *_lowering_differences(pairing, signature, models_operands=models_operands),
                 *(
-                    find_nan_dropping(pairing, signature, arguments, output, comparison.wrong)
+                    _find_nan_dropping(pairing, signature, arguments, output, comparison.wrong)
                     if not call and _is_number_for_nan(comparison)
                     else ()
                 ),
@@ -255,13 +255,11 @@ def _is_number_for_nan(comparison: Comparison) -> bool:
     return is_float(actual.dtype) and bool((~np.isnan(actual) & np.isnan(comparison.expected))[wrong].all())
 
 
-def find_nan_dropping(
+# The operation for which lowered code has numbers in place of NaN in some elements of an output, if any. NumPy's
+# evaluation of the kernel is NaN in each of them, and a number once this operation alone drops NaN.
+def _find_nan_dropping(
     pairing: Pairing, signature: Signature, arguments: Mapping[str, Array], output: int, where: Array
 ) -> tuple[str, ...]:
-    """Returns the operation for which lowered code has numbers in place of NaN in some elements of an output, if any.
-
-    NumPy's evaluation of the kernel is NaN in each of them, and a number once this operation alone drops NaN.
-    """
     leaves = [arguments[path][None] for path, _ in signature.dtypes]
     with suppress(Failure, UnknownError):
         traced = trace(pairing, signature)

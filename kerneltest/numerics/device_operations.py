@@ -138,6 +138,11 @@ UPDATES: Mapping[str, np.ufunc] = {
 }  # fmt: skip
 
 
+def sign(x: Array) -> Array:
+    """The sign as XLA computes it: that of -0 is -0."""
+    return np.copysign(np.sign(x), x) if is_float(x.dtype) else np.sign(x)
+
+
 def clamp(low: Array, x: Array, high: Array) -> Array:
     """Clamps; if the limits are in the wrong order, the upper one counts."""
     return np.asarray(np.minimum(np.maximum(x, low), high))

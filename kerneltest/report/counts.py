@@ -5,7 +5,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from kerneltest.core.details import ISSUES, Contradicted, InternalError, NoPallasCall, Unavailable
+from kerneltest.core.details import (
+    ISSUES,
+    NUMPY_EVALUATION,
+    Contradicted,
+    InternalError,
+    NoPallasCall,
+    Unavailable,
+)
 from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict
 from kerneltest.records.run_plan import Plan
@@ -273,12 +280,19 @@ def undefined_remarks(records: Iterable[Record]) -> list[str]:
 
 
 def contradiction_remarks(records: Iterable[Record]) -> list[str]:
-    """States in how many cases JAX's interpreter contradicted kerneltest's evaluation in NumPy, with the first."""
-    found = [record for record in records if isinstance(record.detail, Contradicted)]
-    if not found:
-        return []
-    count = f"{len(found):,} case{'s' * (len(found) > 1)}"
-    return [f"{count} {found[0].message} ({found[0].case} of {found[0].pairing}). Please report it at {ISSUES}"]
+    """States in how many cases one evaluation contradicted another, with the first case of each two.
+
+    A fault of kerneltest's own evaluation is to be reported; those of backends are JAX's.
+    """
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if isinstance(record.detail, Contradicted):
+            found.setdefault((record.detail.judge, record.detail.other), []).append(record)
+    return [
+        f"{len(each):,} case{'s' * (len(each) > 1)} {each[0].message} ({each[0].case} of {each[0].pairing})"
+        + f". Please report it at {ISSUES}" * (other == NUMPY_EVALUATION)
+        for (_, other), each in found.items()
+    ]
 
 
 def missing_call_remarks(records: Iterable[Record]) -> list[str]:

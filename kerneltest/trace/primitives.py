@@ -179,7 +179,7 @@ def _table() -> Iterator[Primitive]:
     yield from _exact("square", np.square, ulps="", multiplies=True, mistaken_for="x")
     yield from _exact("neg", np.negative, mistaken_for="x")
     yield from _exact("abs", np.abs, mistaken_for="x")
-    yield from _exact("sign", np.sign, mistaken_for="x")
+    yield from _exact("sign", device_operations.sign, mistaken_for="x")
     yield from _exact("max", np.maximum, extreme=True, mistaken_for="min")
     yield from _exact("min", np.minimum, extreme=True, mistaken_for="max")
     yield from _exact("clamp", device_operations.clamp, mistaken_for="x")

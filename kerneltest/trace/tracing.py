@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised, Stated
-from kerneltest.core.dtypes import ShapeDtype, cast, is_promotable, parse_dtype
+from kerneltest.core.dtypes import DType, ShapeDtype, cast, float_format, is_promotable, parse_dtype
 from kerneltest.core.failures import Failure, exception_text, reraise_interrupt, underlying_hang
 from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
@@ -443,11 +443,16 @@ def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platfo
     return None
 
 
-def rounds_literals(own: Traced, wide: Traced) -> bool:
-    """Returns whether a kernel computes in 16 bits with numbers that differ from those of its trace in float64 by that.
+# Numbers in the place of a kernel's literals, by the dtype and the number of each.
+Literals = Mapping[tuple[DType, float], float]
 
-    Its constants are then those of that trace, each rounded to its own dtype. Those that 16 bits do not represent are
-    numbers in a dtype of the inputs: a table, or a number in a narrower dtype, was rounded by its author.
+
+def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
+    """Returns a kernel's literals as its trace in float64 has them; None unless it rounds some to 16 bits, and no more.
+
+    Its constants are then those of that trace, each rounded to its own dtype by at most one unit roundoff. Those that
+    16 bits do not represent are numbers in a dtype of the inputs: a table, or a number in a narrower dtype, was rounded
+    by its author.
     """
     given, constants, exact = (
         {leaf.dtype for leaf in own.inputs},
@@ -455,20 +460,25 @@ def rounds_literals(own: Traced, wide: Traced) -> bool:
         [*iter_constants(wide.jaxpr)],
     )
     if len(constants) != len(exact):
-        return False
-    found = False
+        return None
+    is_rounded, found = False, dict[tuple[DType, float], set[float]]()
     for constant, value in zip(constants, exact, strict=True):
         if (dtype := float_dtype(getattr(constant, "dtype", type(constant)))) is None:
             continue
         numbers = np.asarray(value, np.float64)
         rounded = cast(numbers, dtype).astype(np.float64)
         if not np.array_equal(np.asarray(constant).astype(np.float64), rounded, equal_nan=True):
-            return False
+            return None
+        if not np.allclose(rounded, numbers, float_format(dtype).unit_roundoff, 0, equal_nan=True):
+            return None
+        if not numbers.ndim:
+            found.setdefault((dtype, float(rounded)), set()).add(float(numbers))
         if dtype.itemsize < 4 and not np.array_equal(rounded, numbers, equal_nan=True):
             if numbers.ndim or dtype not in given:
-                return False
-            found = True
-    return found
+                return None
+            is_rounded = True
+    unique = {key: numbers.pop() for key, numbers in found.items() if len(numbers) == 1}
+    return {key: number for key, number in unique.items() if number != key[1]} if is_rounded else None
 
 
 def _operations(traced: Traced) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 import kerneltest as kt
 from kerneltest.backends.interpret import NumpyEvaluation
 from kerneltest.backends.registry import resolve
-from kerneltest.core.details import Contradicted, Nondeterministic
+from kerneltest.core.details import ISSUES, Contradicted, Nondeterministic
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute import fuzz_group
@@ -25,6 +25,7 @@ from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.verdict_key import find_key
 from kerneltest.plan.explicit import AnyCase
+from kerneltest.report.counts import contradiction_remarks
 from tests.sample import double
 
 DIMS = dict(n=kt.dim(values=(3,)))
@@ -215,6 +216,11 @@ def test_where_only_numpy_s_evaluation_is_wrong_the_run_says_so_once(monkeypatch
     )
     assert repr(result).count("judged by JAX's interpreter") == 1
     assert words in repr(result)
+    of_jax = Contradicted("differs", "simulate:sm_90", "interpret")
+    mixed = [replace(found[0], detail=of_jax, message=of_jax.text()), *found]
+    remarks = contradiction_remarks(mixed)
+    assert [remark.split(",")[0] for remark in remarks] == ["1 case judged by simulate:sm_90", words.split(",")[0]]
+    assert [ISSUES in remark for remark in remarks] == [False, True]
 
 
 @dataclass

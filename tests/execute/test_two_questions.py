@@ -129,6 +129,10 @@ def _shrunk_by_16_bits(x: jax.Array) -> jax.Array:
     return (jnp.sign(x) * jnp.maximum(jnp.abs(x) - jnp.full(x.shape, 0.1, jnp.bfloat16), 0)).astype(x.dtype)
 
 
+def _signs(x: Any) -> Any:
+    return x / (np.abs(x) + 4e-8)
+
+
 def _quantised(x: Any) -> Any:
     largest = np.abs(x).max(axis=1, keepdims=True)
     return np.rint(x / np.where(largest == 0, 1, largest / 127))
@@ -209,6 +213,7 @@ CASES = (
     ),
     Case("a threshold in 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float32"),
     Case("a threshold in coarser 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float16"),
+    Case("an epsilon in float16's subnormals", lambda x: x / (jnp.abs(x) + 4e-8), _signs, UNSTABLE, "float16"),
     Case("a slope of five digits", lambda x: jax.nn.leaky_relu(x, 0.10001), _leaky, FORMULA, "float32"),
     Case("halves of a scale away from zero", _quantised_away, _quantised, FORMULA, "float32", 1e6),
     Case("half to even", jnp.round, np.rint, RIGHT),
@@ -246,6 +251,32 @@ CASES = (
 def test_a_finding_states_its_cause_and_a_right_kernel_has_none(case: Case) -> None:
     result = _check(_rows(case.kernel), case.oracle, case.dtype, case.limit)
     assert _causes(result) == case.causes, [each.message for each in result.findings[:2]]
+
+
+def _distance(x: Any) -> Any:
+    return abs(x) - 0.7
+
+
+def _distance_beside_old_values(x: jax.Array) -> jax.Array:
+    """The same, but for an output whose memory held numbers before."""
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        distance = _distance(x_ref[...])
+        o_ref[...] = jnp.where(jnp.isnan(o_ref[...]), distance, distance * 1.0625)
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("kernel", "wrong"), [(_rows(_distance), set[str]()), (_distance_beside_old_values, {"old_output"})]
+)
+def test_a_literal_in_the_inputs_16_bits_is_right_in_every_call_and_excuses_nothing_else(
+    kernel: Callable[[jax.Array], jax.Array], wrong: set[str], dtype: str
+) -> None:
+    pairing = kt.oracle_for(kernel, x=kt.array("n", dtype), dims={"n": kt.dim(values=(8, 64))})(_distance)
+    result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=0)
+    assert {finding.family for finding in result.findings} == wrong
 
 
 def _scaled_blocks(dtype: Any) -> Callable[..., jax.Array]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from kerneltest.trace.machine import (
     Rule,
     RuleSet,
     UnknownError,
+    Value,
     by_row,
     call_python,
     control_rule,
@@ -29,7 +30,7 @@ from kerneltest.trace.machine import (
 from kerneltest.trace.primitives import PRIMITIVES, Kind, kind_of, primitive_of
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
 from kerneltest.trace.site_states import SiteStates
-from kerneltest.trace.tracing import Traced
+from kerneltest.trace.tracing import Literals, Traced
 from kerneltest.trace.walk import primitive_name
 
 # Of the functions that round, those that are evaluated in NumPy. JAX evaluates others.
@@ -138,12 +139,22 @@ def _call_back_by_row(machine: Machine, equation: Equation) -> EquationFunction:
 class KernelRules(RuleSet):
     """Numbers, as Pallas' interpreter computes them on a CPU. JAX evaluates operations that NumPy lacks.
 
-    Evaluations note the states of `sites`, if there are some.
+    Evaluations note the states of `sites`, if there are some. `literals` are numbers in the place of rounded ones.
     """
 
-    def __init__(self, *, promotes: bool = False, sites: SiteStates | None = None) -> None:
+    def __init__(
+        self, *, promotes: bool = False, sites: SiteStates | None = None, literals: Literals | None = None
+    ) -> None:
         super().__init__(promotes=promotes)
-        self.sites = sites
+        self.sites, self._literals = sites, literals or {}
+
+    def constant(self, value: Any, dtype: Any = None) -> Value:
+        """A constant of a jaxpr, or the number in the place of a literal."""
+        known = super().constant(value, dtype)
+        if not self._literals or np.ndim(known) != 1 or known.dtype != np.float64:
+            return known
+        given = np.asarray(value).dtype if dtype is None else np.dtype(dtype)
+        return np.array([self._literals.get((given, float(known[0])), known[0])])
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         if self.sites is None:
@@ -190,22 +201,22 @@ class _CallbackRules(InterpreterRules):
 
 
 class NanDroppingRules(KernelRules):
-    """Numbers, but that a maximum (or minimum) of floats is NaN only if all its operands are, as in lowered code."""
+    """Numbers, but that maxima (or minima, or both) of floats are NaN only if all operands are, as in lowered code."""
 
-    def __init__(self, extreme: str) -> None:
+    def __init__(self, *extremes: str) -> None:
         super().__init__()
-        self._names, self._loses = extreme[:3], math.inf if extreme == "minimum" else -math.inf
+        self._extremes = tuple(extreme[:3] for extreme in extremes)
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         evaluate, primitive = super().rule(machine, equation), primitive_of(equation)
         of_floats = primitive.extreme and is_float(np.dtype(equation.outvars[0].aval.dtype))
-        if not of_floats or self._names not in primitive.name:
+        if not of_floats or not any(name in primitive.name for name in self._extremes):
             return evaluate
 
         def dropping(operands: Sequence[Array]) -> Sequence[Array]:
             def without_nan(numbers: Sequence[Array]) -> Array:
                 pairs = zip(operands, numbers, strict=True)
-                (result,) = evaluate([np.where(np.isnan(x), x.dtype.type(self._loses), y) for x, y in pairs])
+                (result,) = evaluate([_without_nan(primitive.name, x, y) for x, y in pairs])
                 return np.asarray(result)
 
             is_nan = np.isinf(without_nan([np.zeros_like(x) for x in operands]))
@@ -213,6 +224,38 @@ class NanDroppingRules(KernelRules):
             return (np.where(is_nan, result.dtype.type(np.nan), result),)
 
         return dropping
+
+
+# Numbers for the operand of an extreme, in which those lose that are in the place of NaN.
+def _without_nan(extreme: str, operand: Array, numbers: Array) -> Array:
+    loses = math.inf if "min" in extreme else -math.inf
+    return np.where(np.isnan(operand), operand.dtype.type(loses), numbers)
+
+
+# The operations for which JAX's lowering to Triton takes others, which differ for NaN or zeros.
+_LOWERED: Mapping[str, ArrayFunction] = {
+    "max": np.fmax,
+    "min": np.fmin,
+    "clamp": lambda least, x, most: np.fmin(np.fmax(least, x), most),
+    "neg": lambda x: np.zeros_like(x) - x,
+    "sign": np.sign,
+}
+
+
+class LoweredRules(NanDroppingRules):
+    """Numbers, with all known differences of lowered code: what drops NaN, and what loses the sign of a zero."""
+
+    def __init__(self) -> None:
+        super().__init__("maximum", "minimum")
+
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        name = primitive_name(equation)
+        if name in _LOWERED:
+            return _elementwise(machine, equation, _LOWERED[name])
+        evaluate = super().rule(machine, equation)
+        if name not in ("argmax", "argmin") or not is_float(np.dtype(equation.invars[0].aval.dtype)):
+            return evaluate
+        return lambda operands: evaluate([_without_nan(name, x, x) for x in operands])
 
 
 class BatchedKernel:

@@ -21,7 +21,7 @@ from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, Ker
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError, Value
 from kerneltest.trace.primitives import Kind, primitive_of
-from kerneltest.trace.tracing import Traced
+from kerneltest.trace.tracing import Literals, Traced
 from kerneltest.trace.walk import float_dtype, iter_equations, primitive_name
 
 # Evaluation of a kernel's operations in samples, in each of which every operation is rounded at random.
@@ -47,8 +47,8 @@ class SampleArithmetic:
 class SamplingRules(KernelRules):
     """Numbers in samples, for several cases at once: (cases * rows, ...), the rows of a case together."""
 
-    def __init__(self, arithmetic: SampleArithmetic, traced: Traced) -> None:
-        super().__init__(promotes=True)
+    def __init__(self, arithmetic: SampleArithmetic, traced: Traced, literals: Literals | None = None) -> None:
+        super().__init__(promotes=True, literals=literals)
         self._arithmetic = arithmetic
         self._arrays: frozenset[Var] = frozenset(traced.jaxpr.jaxpr.constvars)
         self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
@@ -301,13 +301,14 @@ class _LimitedRules(KernelRules):
 class PromotedKernel:
     """A kernel with its floats promoted to float64; UnknownError for an unsupported operation or value.
 
-    It `rounds` where the kernel does so explicitly, by `reduce_precision`.
+    It `rounds` where the kernel does so explicitly, by `reduce_precision`. `literals` are numbers in the place of the
+    kernel's.
     """
 
-    def __init__(self, traced: Traced, *, rounds: bool = True) -> None:
-        self._traced = traced
-        rules = KernelRules(promotes=True, sites=traced.sites) if rounds else _UnroundedRules(promotes=True)
-        self._kernel = BatchedKernel(traced, rules)
+    def __init__(self, traced: Traced, *, rounds: bool = True, literals: Literals | None = None) -> None:
+        self._traced, self._literals = traced, literals
+        sites, kind = (traced.sites, KernelRules) if rounds else (None, _UnroundedRules)
+        self._kernel = BatchedKernel(traced, kind(promotes=True, sites=sites, literals=literals))
         self._sampled: dict[SampleArithmetic, tuple[SamplingRules, BatchedKernel]] = {}
         self._within: BatchedKernel | None = None  # made on first use
 
@@ -333,7 +334,7 @@ class PromotedKernel:
     def sample_cases(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
         """Evaluates several cases at once, each as if by itself: from (cases, *shape) to (cases, samples, *shape)."""
         if arithmetic not in self._sampled:
-            rules = SamplingRules(arithmetic, self._traced)
+            rules = SamplingRules(arithmetic, self._traced, self._literals)
             self._sampled[arithmetic] = rules, BatchedKernel(self._traced, rules)
         rules, kernel = self._sampled[arithmetic]
         cases = len(leaves[0]) if leaves else 1
