@@ -193,7 +193,7 @@ def test_each_trace_and_each_group_of_a_plan_is_a_step_of_its_own(monkeypatch: p
     pairing, _ = _planned(kernel)
     settings = RunSettings(depth="standard", timeout=SECONDS)
     plan_pairing(pairing, "t.py::p", resolve(["interpret", "simulate:sm_90"]), settings, journal)
-    assert len(traces) > 2
+    assert len(traces) > 1
     assert {phase for phase, _ in traces} == {Phase.TRACING}
     assert len({since for _, since in traces}) == len(traces)
     assert len(set(groups)) == len(groups) > 3
