@@ -136,7 +136,7 @@ class SignatureCases:
             if rounds:
                 return _own(traced, inputs)
             trace_wide = functools.partial(cache.traces.wide, item.pairing, case.signature, item.backend, traced)
-            return list(cache.formulas.kernel(traced, traced, trace_wide)(inputs))
+            return list(cache.formulas.kernel(traced, trace_wide)(inputs))
         except Exception as error:  # a kernel that NumPy cannot evaluate, or told where the case is judged
             if (hang := underlying_hang(error)) is not None:
                 raise hang from error
