@@ -88,10 +88,10 @@ class FormulaStore:
             _MAX_BYTES, _sample_bytes
         )
 
-    def kernel(self, traced: Traced, plain: Traced, trace_wide: TraceWide | None) -> PromotedKernel:
+    def kernel(self, traced: Traced, trace_wide: TraceWide | None, rewrites: Traced | None = None) -> PromotedKernel:
         """Returns a function with its floats promoted to float64, traced in float64 if possible.
 
-        A rewrite of the `plain` kernel gets that one's literals as they are in float64.
+        A function that `rewrites` a kernel gets that one's literals as they are in float64.
 
         Raises:
           NotPromotedError: there is none.
@@ -100,9 +100,9 @@ class FormulaStore:
             return self.own_kernel(traced)
         if traced not in self.kernels:
             found: PromotedKernel | str = ""
-            if traced is not plain:
-                self.kernel(plain, plain, trace_wide)
-                if (literals := self.literals.get(plain)) is not None:
+            if rewrites is not None and rewrites is not traced:
+                self.kernel(rewrites, trace_wide)
+                if (literals := self.literals.get(rewrites)) is not None:
                     self.literals[traced] = literals
                     found = _promote(traced, literals=literals)
             elif (wide := trace_wide()) is not None:
@@ -142,13 +142,13 @@ class Formula:
     oracle: Expectation  # the oracle's values for it
     take: Take = whole  # takes the outputs to compare with these values out of all
     trace_wide: TraceWide | None = None  # traces the kernel itself in float64; None if it shall not be
-    rewrites: Traced | None = None  # the kernel itself, if the function is another
+    rewrites: Traced | None = None  # the kernel itself, if the function may be another
     # yields the key and the inputs of coming calls, with which this one may be evaluated
     coming: Callable[[], Iterable[tuple[str, ReadLeaves]]] = tuple
 
     @property
     def _kernel(self) -> PromotedKernel:
-        return self.store.kernel(self.traced, self.rewrites or self.traced, self.trace_wide)
+        return self.store.kernel(self.traced, self.trace_wide, self.rewrites)
 
     def ask(self) -> tuple[FormulaAnswer, Sequence[Comparison]]:
         """Returns whether the formula is right, and the comparison of each output if some element is wrong, else ()."""
