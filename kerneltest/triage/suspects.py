@@ -75,8 +75,8 @@ class Suspect:
     def tested(self) -> ConfirmedCondition | None:
         """The condition that experiments confirmed; None if there is none, or if a finding does not fulfil it."""
         tested = self.reproducer.condition if self.reproducer is not None else None
-        excluded = tested.excluded if tested is not None else ()
-        return None if any(record.signature in excluded for record in self.findings) else tested
+        excluded = set(tested.excluded) if tested is not None else set()
+        return None if any({record.signature, record.case} & excluded for record in self.findings) else tested
 
     @property
     def clauses(self) -> tuple[str, str]:
