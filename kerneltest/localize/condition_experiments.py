@@ -21,7 +21,7 @@ from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature, dtype_groups, signatures
 from kerneltest.records.schema import ConfirmedCondition, Record
 from kerneltest.shrink.smaller_cases import stretched_arguments
-from kerneltest.triage.conditions import Features, Term, matching_bits, terms
+from kerneltest.triage.conditions import WITH_EXCEPTIONS, Features, Term, matching_bits, terms
 from kerneltest.triage.symptoms import OF_ROUNDING, symptom
 
 _MOST_TRIED = 48  # signatures
@@ -140,14 +140,15 @@ def find_condition(
     if not trials.agrees:
         return None
     experiment = _Experiment(item, case, smallest, record, bad, trials)
-    signatures_of_bad = {each.signature for each in bad}
-    inputs = experiment.find_inputs([each for each in others if each.signature in signatures_of_bad])
+    known = {each.signature for each in bad}
+    inputs = experiment.find_inputs([each for each in others if each.signature in known])
     words, excluded = experiment.find_signatures(inputs or ANY_INPUT)
     if inputs is None:
         return ConfirmedCondition(words, trials.count, excluded) if words is not None else None
     fulfilling = {each.id for each in others if inputs.holds(each.signature, each.fill(item.pairing))}
-    if words is not None:
-        stated = [each for each in others if each.id in fulfilling and str(each.signature) not in excluded]
+    if words is not None and not inputs.words.endswith(WITH_EXCEPTIONS):
+        elsewhere = [each for each in others if each.id in fulfilling and each.signature not in known]
+        stated = (each for each in elsewhere if str(each.signature) not in excluded)
         if any(trials.fails([each]) is False for each in stated) or trials.is_exhausted:
             return None
     excluded += tuple(each.id for each in others if each.id not in fulfilling)

@@ -22,6 +22,7 @@ from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.signatures import Signature
 from kerneltest.plan.slots import Slot, counted_axes, fill_derived, last_blocks
 from kerneltest.records.evidence import FillExtent, SpecialValue
+from kerneltest.triage.conditions import WITH_EXCEPTIONS
 
 _MOST_TRIED = 40  # values, beside the ordinary ones
 _MOST_VALUES = 200  # of an argument, to choose from
@@ -52,6 +53,7 @@ _AT_PLACES: Mapping[str, Callable[[Array], Array]] = {
     "+inf": np.isposinf,
     "-inf": np.isneginf,
     "a zero": lambda wide: wide == 0,
+    "a negative number": lambda wide: wide < 0,
 }
 # Of numbers: how they are measured, whether a failing one is above a limit or below, and the cost.
 _OF_MAGNITUDE = ("largest", "smallest")
@@ -406,7 +408,8 @@ def find_input_rule(
         for number in found:
             search.observe(number, fails=False)
         rule = search.run()
-    if rule is None or not (trust := _trust(rule, search.passing)):
+    spared = sum(1 << number for number in unjudged)  # the rule says that they pass
+    if rule is None or (note := _note(rule, search.passing | spared)) is None:
         return None
     passed = [(*subject[:2], facts[n]) for n, subject in enumerate(subjects) if search.passing >> n & 1]
     limited = [_with_limit(part, passed) if isinstance(part, _Threshold) else part for part in rule.parts]
@@ -422,21 +425,16 @@ def find_input_rule(
         stated = facts_of(signature, arguments)
         return all(part.holds(stated) for part in parts)
 
-    return InputRule(" and ".join(part.words for part in parts) + trust.note, holds)
+    return InputRule(" and ".join(part.words for part in parts) + note, holds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Trust:
-    note: str
-
-
-def _trust(rule: Rule[_Property], passing: int) -> _Trust | None:
-    # A statement without which everything passes may have exceptions.
+def _note(rule: Rule[_Property], passing: int) -> str | None:
+    # A statement without which everything passes may have exceptions; None if it may not.
     exceptions = (rule.bits & passing).bit_count()
     if not exceptions:
-        return _Trust("")
+        return ""
     is_needed = isinstance(rule.parts[0], _Statement) and 2 * exceptions <= passing.bit_count()
-    return _Trust(" (some such cases pass)") if is_needed else None
+    return WITH_EXCEPTIONS if is_needed else None
 
 
 def _similar(pairing: Pairing, slots: Mapping[str, Slot], deciding: Sequence[str]) -> list[str]:

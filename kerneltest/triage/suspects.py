@@ -23,6 +23,7 @@ from kerneltest.triage.clustering import (
     split_by_experiment,
 )
 from kerneltest.triage.conditions import (
+    WITH_EXCEPTIONS,
     Condition,
     PairingRecords,
     features,
@@ -82,10 +83,9 @@ class Suspect:
     def clauses(self) -> tuple[str, str]:
         """The conditions on inputs and on signatures, as experiments confirmed them, or else as the plan shows them."""
         inputs, signatures = (self.tested.inputs, self.tested.words) if self.tested is not None else (None, None)
-        return (
-            self.inputs.words if inputs is None else inputs,
-            self.signatures.words if signatures is None else signatures,
-        )
+        if inputs is None or (self.inputs.exact and inputs.endswith(WITH_EXCEPTIONS)):
+            inputs = self.inputs.words
+        return inputs, self.signatures.words if signatures is None else signatures
 
     @property
     def condition(self) -> str:

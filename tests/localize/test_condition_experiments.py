@@ -196,7 +196,10 @@ OF_VALUES: Mapping[str, Inputs] = {
     "the first element of a row of x holds a NaN": lambda x, *_: (x != x)[:, 0].any(),
     "keep holds False and x holds a number over 5": lambda x, y, keep, *_: (x > 5).any() & (~keep).any(),
     "keep holds False; n is longer than its block, 8": lambda x, y, keep, *_: (~keep).any() & (x.shape[1] > 8),
-    "x holds a negative number (some such cases pass)": lambda x, *_: x[0, 0] < 0,
+    "two neighbours in x are equal (some such cases pass)": lambda x, *_: (x[:, -1:] == x[:, -2:-1]).any(),
+    "x holds a number of magnitude below 1": lambda x, *_: (abs(x) < 1).any(),
+    "the last element of a row of x holds a negative number": lambda x, *_: (x[:, -1] < 0).any(),
+    "lens holds n": lambda x, y, keep, idx, lens: (lens == x.shape[1]).any(),
     "x holds a negative number; n is odd": lambda x, *_: (x < 0).any() & (x.shape[1] % 2 == 1),
 }
 
@@ -218,14 +221,21 @@ def test_a_condition_on_inputs_is_named(words: str) -> None:
     assert (found.inputs, found.words) == (words.partition("; ")[0], words.partition("; ")[2])
 
 
-@pytest.mark.parametrize(
-    "is_wrong",
-    [
-        lambda x, y, keep, idx, lens: (idx[1:] < idx[:-1]).any(),
-        lambda x, *_: x.sum() > 0,
-        lambda x, y, *_: (x == 0).any() | (y != y).any(),
-    ],
-)
-def test_of_a_condition_without_words_nothing_is_said(is_wrong: Inputs) -> None:
-    found = _of_values(is_wrong)
+WITHOUT_WORDS: Mapping[str, Inputs] = {
+    "idx is not sorted": lambda x, y, keep, idx, lens: (idx[1:] < idx[:-1]).any(),
+    "keep holds True, as it does in most cases": lambda x, y, keep, *_: keep.any(),
+    "the sum of x is positive": lambda x, *_: x.sum() > 0,
+    "x holds a zero or y holds a NaN": lambda x, y, *_: (x == 0).any() | (y != y).any(),
+    "the first element of x is negative": lambda x, *_: x[0, 0] < 0,
+    "the first element of x is over that of y": lambda x, y, *_: x[0, 0] > y[0, 0],
+    "an element of x is over that of y": lambda x, y, *_: (x > y).any(),
+    "the sum of x is over 50": lambda x, *_: x.sum() > 50,
+    "x holds a number between 1 and 2": lambda x, *_: ((x > 1) & (x < 2)).any(),
+    "x holds a number over n": lambda x, *_: (x > x.shape[1]).any(),
+}
+
+
+@pytest.mark.parametrize("words", WITHOUT_WORDS)
+def test_of_a_condition_without_words_nothing_is_said(words: str) -> None:
+    found = _of_values(WITHOUT_WORDS[words])
     assert found is None or found.inputs is None
