@@ -412,7 +412,7 @@ def find_input_rule(
     if rule is None or (note := _note(rule, search.passing | spared)) is None:
         return None
     passed = [(*subject[:2], facts[n]) for n, subject in enumerate(subjects) if search.passing >> n & 1]
-    limited = [_with_limit(part, passed) if isinstance(part, _Threshold) else part for part in rule.parts]
+    limited = [_with_limit(part, passed, note) if isinstance(part, _Threshold) else part for part in rule.parts]
     parts = [part for part in limited if part is not None]
     if len(parts) < len(limited):
         return None
@@ -429,11 +429,11 @@ def find_input_rule(
 
 
 def _note(rule: Rule[_Property], passing: int) -> str | None:
-    # A statement without which everything passes may have exceptions; None if it may not.
+    # A property without which everything passes may have exceptions; None if it may not.
     exceptions = (rule.bits & passing).bit_count()
     if not exceptions:
         return ""
-    is_needed = isinstance(rule.parts[0], _Statement) and 2 * exceptions <= passing.bit_count()
+    is_needed = len(rule.parts) == 1 and 2 * exceptions <= passing.bit_count()
     return WITH_EXCEPTIONS if is_needed else None
 
 
@@ -515,23 +515,23 @@ class _Base:
                 yield self, {**passing, path: moved}
 
 
-def _with_limit(found: _Threshold, passed: Sequence[tuple[_Base, Arguments, _Facts]]) -> _Threshold | None:
+def _with_limit(found: _Threshold, passed: Sequence[tuple[_Base, Arguments, _Facts]], note: str) -> _Threshold | None:
     # The same threshold with a limit found by bisection: values that pass get one number on either side of it. None if
-    # it passes with that number everywhere, as the number then matters only beside others, or if another base has
-    # another limit.
+    # it passes with that number everywhere, as the number then matters only beside others, if another base has another
+    # limit, or if it has exceptions and no such trial.
     path, _ = found.key
     fitting: dict[_Base, Arguments] = {}
     for base, changed, facts in passed:
         if path in changed and not found.holds(facts):
             fitting.setdefault(base, changed)
     if not fitting or any(base.slots[path].kind.jointly_constrained for base in fitting):
-        return found
+        return None if note else found
     first, *others = (_Insertion(found, base, changed) for base, changed in fitting.items())
     low, high = found.passing, found.failing
     if first.fails_everywhere(high) is False:
         return None
     if not first.fails(high):
-        return found
+        return None if note else found
     for _ in range(_MOST_BISECTED):
         middle = _between(low, high, whole=is_integer(first.slot.dtype))
         if middle is None or (is_wrong := first.fails(middle)) is None:
