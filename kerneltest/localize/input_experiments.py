@@ -464,14 +464,21 @@ class _Base:
             self.fails({path: values[turn % len(values)] for path, values in ordinary.items()}) for turn in turns
         ):
             return
-        for path, values in ordinary.items():
-            tried = [(each, self.fails({path: each})) for each in values]
-            if all(fails for _, fails in tried):
-                self.case = replace(self.case, arguments={**self.case.arguments, path: values[0]})
-            else:
-                self.deciding[path] = tried
-        if not any(fails is False for tried in self.deciding.values() for _, fails in tried):
-            self.deciding = {}
+        self.deciding = self._deciding(ordinary)
+        left = {path: values[0] for path, values in ordinary.items() if path not in self.deciding}
+        if not self.deciding or not left:
+            return
+        self.case = replace(case, arguments={**case.arguments, **left})
+        if deciding := self._deciding({path: ordinary[path] for path in self.deciding}) if self.fails({}) else {}:
+            self.deciding = deciding
+        else:
+            self.case = case  # one of the values left alone is wrong by itself
+
+    def _deciding(self, ordinary: Mapping[str, Sequence[Array]]) -> dict[str, list[tuple[Array, bool | None]]]:
+        # The arguments with some of whose values it does not fail, if it passes with any.
+        tried = {path: [(each, self.fails({path: each})) for each in values] for path, values in ordinary.items()}
+        decides = any(fails is False for each in tried.values() for _, fails in each)
+        return {p: each for p, each in tried.items() if decides and not all(fails for _, fails in each)}
 
     def fails(self, changed: Arguments) -> bool | None:
         """Returns whether it fails with other values of some arguments."""

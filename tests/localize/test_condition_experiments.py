@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -239,3 +240,25 @@ WITHOUT_WORDS: Mapping[str, Inputs] = {
 def test_of_a_condition_without_words_nothing_is_said(words: str) -> None:
     found = _of_values(WITHOUT_WORDS[words])
     assert found is None or found.inputs is None
+
+
+@pytest.mark.parametrize("is_first_right", [False, True])
+def test_of_a_value_in_any_argument_all_are_named_and_none_that_a_passing_case_refutes(is_first_right: bool) -> None:
+    def kernel(x: list[jax.Array]) -> jax.Array:
+        def body(*refs: Any) -> jax.Array:
+            is_wrong = functools.reduce(operator.or_, ((ref[...] < 0).any() for ref in refs[is_first_right:]))
+            return functools.reduce(operator.add, (ref[...] for ref in refs)) + jnp.where(is_wrong, 64, 0)
+
+        return whole(body, x[0], *x)
+
+    @kt.oracle_for(kernel, x=kt.tree([kt.array("n", "int32")] * 3), dims={"n": kt.dim(block=8)})
+    def total(x: list[np.ndarray]) -> np.ndarray:
+        return x[0] + x[1] + x[2]
+
+    signature = replace(next(iter(signatures(total, "quick"))), dims=(("n", 9),))
+    right = {f"x.{number}": np.arange(1, 10, dtype=np.int32) for number in range(3)}
+    wrong = [{**right, path: -values} for path, values in right.items()][is_first_right:]
+    first, *others = (ExplicitCase("p", signature, each, family=FAMILIES["normal"]) for each in [*wrong, right])
+    found = _tested(total, first, [first, *others[:-1]], others[-1:])
+    assert found is not None
+    assert found.inputs == ("x.1 or x.2" if is_first_right else "x.0, x.1 or x.2") + " holds a negative number"
