@@ -205,14 +205,14 @@ OF_VALUES: Mapping[str, Inputs] = {
 }
 
 
-def _of_values(is_wrong: Inputs) -> ConfirmedCondition | None:
+def _of_values(is_wrong: Inputs, *, with_passing: bool = True) -> ConfirmedCondition | None:
     pairing = planted_in_values(is_wrong)
     with np.errstate(all="ignore"):
         wrong = [(case, bool(is_wrong(*values))) for case, values in _visible_cases()]
     failing, passing = ([case for case, fails in wrong if fails is wanted] for wanted in (True, False))
     first = min(failing, key=lambda case: sum(length for _, length in case.signature.dims))
     smallest = ExplicitCase("p", first.signature, first.fill(pairing), family=first.family)
-    return _tested(pairing, smallest, failing, passing)
+    return _tested(pairing, smallest, failing, passing if with_passing else ())
 
 
 @pytest.mark.parametrize("words", OF_VALUES)
@@ -242,6 +242,11 @@ def test_of_a_condition_without_words_nothing_is_said(words: str) -> None:
     assert found is None or found.inputs is None
 
 
+def test_a_limit_on_numbers_that_follows_from_a_length_is_not_stated() -> None:
+    found = _of_values(WITHOUT_WORDS["x holds a number over n"], with_passing=False)
+    assert found is None or found.inputs is None
+
+
 @pytest.mark.parametrize("is_first_right", [False, True])
 def test_of_a_value_in_any_argument_all_are_named_and_none_that_a_passing_case_refutes(is_first_right: bool) -> None:
     def kernel(x: list[jax.Array]) -> jax.Array:
@@ -256,8 +261,10 @@ def test_of_a_value_in_any_argument_all_are_named_and_none_that_a_passing_case_r
         return x[0] + x[1] + x[2]
 
     signature = replace(next(iter(signatures(total, "quick"))), dims=(("n", 9),))
-    right = {f"x.{number}": np.arange(1, 10, dtype=np.int32) for number in range(3)}
-    wrong = [{**right, path: -values} for path, values in right.items()][is_first_right:]
+    positive = np.arange(1, 10, dtype=np.int32)
+    negative = -positive  # one array object may be two arguments
+    right = {"x.0": negative if is_first_right else positive, "x.1": positive, "x.2": positive}
+    wrong = [{**right, path: negative} for path in list(right)[is_first_right:]]
     first, *others = (ExplicitCase("p", signature, each, family=FAMILIES["normal"]) for each in [*wrong, right])
     found = _tested(total, first, [first, *others[:-1]], others[-1:])
     assert found is not None
