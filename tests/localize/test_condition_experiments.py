@@ -205,14 +205,14 @@ OF_VALUES: Mapping[str, Inputs] = {
 }
 
 
-def _of_values(is_wrong: Inputs, *, with_passing: bool = True) -> ConfirmedCondition | None:
+def _of_values(is_wrong: Inputs, *, with_planned: bool = True) -> ConfirmedCondition | None:
     pairing = planted_in_values(is_wrong)
     with np.errstate(all="ignore"):
         wrong = [(case, bool(is_wrong(*values))) for case, values in _visible_cases()]
     failing, passing = ([case for case, fails in wrong if fails is wanted] for wanted in (True, False))
     first = min(failing, key=lambda case: sum(length for _, length in case.signature.dims))
     smallest = ExplicitCase("p", first.signature, first.fill(pairing), family=first.family)
-    return _tested(pairing, smallest, failing, passing if with_passing else ())
+    return _tested(pairing, smallest, failing, passing) if with_planned else _tested(pairing, smallest)
 
 
 @pytest.mark.parametrize("words", OF_VALUES)
@@ -243,7 +243,7 @@ def test_of_a_condition_without_words_nothing_is_said(words: str) -> None:
 
 
 def test_a_limit_on_numbers_that_follows_from_a_length_is_not_stated() -> None:
-    found = _of_values(WITHOUT_WORDS["x holds a number over n"], with_passing=False)
+    found = _of_values(WITHOUT_WORDS["x holds a number over n"], with_planned=False)
     assert found is None or found.inputs is None
 
 
