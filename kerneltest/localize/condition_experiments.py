@@ -145,7 +145,7 @@ def find_condition(
     words, excluded = experiment.find_signatures(inputs or ANY_INPUT)
     if inputs is None:
         return ConfirmedCondition(words, trials.count, excluded) if words is not None else None
-    fulfilling = {each.id for each in others if inputs.holds(each.signature, each.fill(item.pairing))}
+    fulfilling = {each.id for each in others if _fulfils(item.pairing, each, inputs)}
     if words is not None and not inputs.words.endswith(WITH_EXCEPTIONS):
         elsewhere = [each for each in others if each.id in fulfilling and each.signature not in known]
         stated = (each for each in elsewhere if str(each.signature) not in excluded)
@@ -153,6 +153,13 @@ def find_condition(
             return None
     excluded += tuple(each.id for each in others if each.id not in fulfilling)
     return ConfirmedCondition(words, trials.count, excluded, inputs.words)
+
+
+def _fulfils(pairing: Pairing, case: AnyCase, inputs: InputRule) -> bool:
+    try:
+        return inputs.holds(case.signature, case.fill(pairing))
+    except (Failure, DeclarationError):  # it has no inputs
+        return False
 
 
 class _Experiment:
