@@ -169,9 +169,10 @@ class _Threshold:
         return self.sign * facts.sizes.get(self.key, -self.sign * np.inf) >= self.sign * self.failing
 
 
-def _length(number: float) -> tuple[bool, int]:
-    # How hard a limit is to read.
-    return abs(np.frexp(number)[0]) != 0.5, len(f"{number:.6g}".strip("-0."))
+def _length(number: float) -> tuple[bool, bool, int]:
+    # How hard a limit is to read; one that is rounded in words is another limit.
+    words = f"{number:.6g}"
+    return float(words) != number, abs(np.frexp(number)[0]) != 0.5, len(words.strip("-0."))
 
 
 _Property = _Statement | _Threshold
