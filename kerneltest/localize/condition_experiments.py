@@ -21,12 +21,12 @@ from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature, dtype_groups, signatures
 from kerneltest.records.schema import ConfirmedCondition, Record
 from kerneltest.shrink.smaller_cases import stretched_arguments
-from kerneltest.triage.conditions import Features, Term, matching_bits, terms
+from kerneltest.triage.conditions import WITH_EXCEPTIONS, Features, Term, matching_bits, terms
 from kerneltest.triage.symptoms import OF_ROUNDING, symptom
 
 _MOST_TRIED = 48  # signatures
-_MOST_CASES = 80  # of signatures, after which an experiment is given up
-_MOST_FAILING = 16  # further cases that must fulfil a condition on inputs
+_MOST_CASES = 200  # after which an experiment is given up
+_MOST_FOR_INPUTS = 120  # of these
 _BASES = 2  # signatures at which a condition on inputs is looked for
 _TRIED_BASES = 3  # that are tried for the second
 _PASSING = 4  # cases that passed, most of which must pass in NumPy
@@ -140,11 +140,26 @@ def find_condition(
     if not trials.agrees:
         return None
     experiment = _Experiment(item, case, smallest, record, bad, trials)
-    inputs = experiment.find_inputs()
+    known = {each.signature for each in bad}
+    inputs = experiment.find_inputs([each for each in others if each.signature in known])
     words, excluded = experiment.find_signatures(inputs or ANY_INPUT)
-    if words is None and inputs is None:
-        return None
-    return ConfirmedCondition(words, trials.count, excluded, inputs.words if inputs is not None else None)
+    if inputs is None:
+        return ConfirmedCondition(words, trials.count, excluded) if words is not None else None
+    fulfilling = {each.id for each in others if _fulfils(item.pairing, each, inputs)}
+    if words is not None and not inputs.words.endswith(WITH_EXCEPTIONS):
+        elsewhere = [each for each in others if each.id in fulfilling and each.signature not in known]
+        stated = (each for each in elsewhere if str(each.signature) not in excluded)
+        if any(trials.fails([each]) is False for each in stated) or trials.is_exhausted:
+            return None
+    excluded += tuple(each.id for each in others if each.id not in fulfilling)
+    return ConfirmedCondition(words, trials.count, excluded, inputs.words)
+
+
+def _fulfils(pairing: Pairing, case: AnyCase, inputs: InputRule) -> bool:
+    try:
+        return inputs.holds(case.signature, case.fill(pairing))
+    except (Failure, DeclarationError):  # it has no inputs
+        return False
 
 
 class _Experiment:
@@ -171,14 +186,16 @@ class _Experiment:
                 arguments = made.fill(self._pairing)
                 yield replace(self._smallest, signature=signature, family=family, target=target, arguments=arguments)
 
-    def find_inputs(self) -> InputRule | None:
-        """Returns the condition on inputs; None if trials confirm none."""
-        pairing, step = self._pairing, -(-len(self._bad) // _MOST_FAILING)
-        failing = [(each.signature, each.fill(pairing)) for each in self._bad[:: step or 1]]
+    def find_inputs(self, passing: Sequence[AnyCase]) -> InputRule | None:
+        """Returns the condition on inputs; None if trials confirm none, or if a passing case refutes it."""
+        self._trials.most = self._trials.count + _MOST_FOR_INPUTS
         try:
-            return find_input_rule(pairing, itertools.islice(self._bases(), _BASES), self._trials, failing)
+            bases = itertools.islice(self._bases(), _BASES)
+            return find_input_rule(self._pairing, bases, self._trials, self._bad, passing)
         except (Failure, DeclarationError):  # values that the kernel does not take
             return None
+        finally:
+            self._trials.most += _MOST_CASES - _MOST_FOR_INPUTS
 
     def _bases(self) -> Iterator[ExplicitCase]:
         # Failing cases: of the signature in which most properties of inputs differ from each other, and of one whose
@@ -205,12 +222,12 @@ class _Experiment:
 
         The condition is None if trials confirm none, and "" if every signature fails.
         """
-        pairing, trials, most = self._pairing, self._trials, self._trials.count + _MOST_CASES
+        pairing, trials = self._pairing, self._trials
 
         def fails(signature: Signature) -> bool | None:
             try:
                 made = (each for each in self._filled(signature) if inputs.holds(signature, each.arguments))
-                return trials.fails(made) if trials.count < most else None
+                return trials.fails(made)
             except Failure:
                 return None
 
@@ -229,7 +246,7 @@ class _Experiment:
             search.observe(number, fails=True)
         search.try_all(map(possible.index, first))
         rule = search.run()
-        if trials.count >= most or (rule is None and search.passing):
+        if trials.is_exhausted or (rule is None and search.passing):
             return None, ()
         parts = rule.parts if rule is not None else ()
         excluded = (s for s in self._planned if not all(part.holds(features_of(pairing, s)) for part in parts))

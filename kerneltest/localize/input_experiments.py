@@ -17,15 +17,17 @@ from kerneltest.judge.special_values import find_special_inputs
 from kerneltest.localize.rule_search import Rule, RuleSearch
 from kerneltest.localize.trials import Trials
 from kerneltest.plan.cases import signature_slots
-from kerneltest.plan.explicit import ExplicitCase
+from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.signatures import Signature
 from kerneltest.plan.slots import Slot, counted_axes, fill_derived, last_blocks
 from kerneltest.records.evidence import FillExtent, SpecialValue
+from kerneltest.triage.conditions import WITH_EXCEPTIONS
 
 _MOST_TRIED = 40  # values, beside the ordinary ones
 _MOST_VALUES = 200  # of an argument, to choose from
 _MOST_COST = 8  # of a conjunction
+_MOST_REFUTING = 8  # planned cases, after which another rule is looked for
 _MOST_BISECTED = 12  # numbers that are tried for a threshold
 
 Arguments = Mapping[str, Array]
@@ -51,18 +53,22 @@ _AT_PLACES: Mapping[str, Callable[[Array], Array]] = {
     "+inf": np.isposinf,
     "-inf": np.isneginf,
     "a zero": lambda wide: wide == 0,
+    "a negative number": lambda wide: wide < 0,
 }
 # Of numbers: how they are measured, whether a failing one is above a limit or below, and the cost.
+_OF_MAGNITUDE = ("largest", "smallest")
 _MEASURES: Mapping[str, tuple[Callable[[Array], float], int, int]] = {
     "greatest": (lambda wide: float(wide.max()), 1, 2),
     "least": (lambda wide: float(wide.min()), -1, 2),
     "largest": (lambda wide: float(np.abs(wide).max()), 1, 3),
+    "smallest": (lambda wide: float(np.abs(wide).min()), -1, 3),
 }
 
 
 def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> _Facts:
     block = last_blocks(pairing).get(path, 0)
-    specials = find_special_inputs({path: values}, {path: block}, counted_axes(pairing, signature))
+    axes = counted_axes(pairing, signature)
+    specials = find_special_inputs({path: values}, {path: block}, axes)
     known = {(special.value, special.part) for special in specials}
     held = {value for value, _ in known}
     costs = {each.text(): _PARTS.index(each.part) + _LESS_TELLING.get(each.value, 0) for each in specials}
@@ -83,8 +89,10 @@ def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> 
     costs |= _facts_of_places(path, wide, block)
     if is_integer(values.dtype):
         costs |= {
-            f"{path} holds an {name} number": 4 for rest, name in enumerate(("even", "odd")) if (wide % 2 == rest).any()
+            f"{path} holds an {name} number": 6 for rest, name in enumerate(("even", "odd")) if (wide % 2 == rest).any()
         }
+        if path in axes and axes[path].role == "length" and (wide == axes[path].length).any():
+            costs[f"{path} holds {axes[path].name}"] = 2
     if (np.isnan(wide) & np.signbit(wide)).any():
         costs[f"{path} holds a NaN of negative sign"] = 1
     numbers = wide[~np.isnan(wide)]
@@ -151,7 +159,7 @@ class _Threshold:
         path, measure = self.key
         if self.passing == 0 and self.sign > 0:
             return f"{path} holds a {'number other than 0' if measure == 'largest' else 'positive number'}"
-        of = "magnitude " if measure == "largest" else ""
+        of = "magnitude " if measure in _OF_MAGNITUDE else ""
         if _length(self.failing) <= _length(self.passing):
             return f"{path} holds a number of {of}{self.failing:.6g} or {'more' if self.sign > 0 else 'less'}"
         which = "over" if self.sign > 0 else "below"
@@ -161,9 +169,10 @@ class _Threshold:
         return self.sign * facts.sizes.get(self.key, -self.sign * np.inf) >= self.sign * self.failing
 
 
-def _length(number: float) -> tuple[bool, int]:
-    # How hard a limit is to read.
-    return abs(np.frexp(number)[0]) != 0.5, len(f"{number:.6g}".strip("-0."))
+def _length(number: float) -> tuple[bool, bool, int]:
+    # How hard a limit is to read; one that is rounded in words is another limit.
+    words = f"{number:.6g}"
+    return float(words) != number, abs(np.frexp(number)[0]) != 0.5, len(words.strip("-0."))
 
 
 _Property = _Statement | _Threshold
@@ -173,15 +182,20 @@ class _Describer:
     # States the facts about some arguments of cases.
 
     def __init__(self, pairing: Pairing, paths: Sequence[str]) -> None:
-        self._pairing, self._paths = pairing, paths
-        self._known: dict[tuple[int, Signature], tuple[Array, _Facts]] = {}
+        self._pairing, self._paths = pairing, [path for path in pairing.leaves if path in paths]
+        alike: dict[str, list[str]] = {}
+        for path in self._paths:
+            alike.setdefault(pairing.leaves[path].role, []).append(path)
+        together = (tuple(each) for each in alike.values() if len(each) > 2)
+        self._alternatives = [*itertools.combinations(self._paths, 2), *together]
+        self._known: dict[tuple[str, int, Signature], tuple[Array, _Facts]] = {}
 
     def facts(self, signature: Signature, arguments: Arguments) -> _Facts:
         paths = [path for path in self._paths if path in arguments]
         costs: dict[str, int] = {}
         sizes: dict[tuple[str, str], float] = {}
         for path in paths:
-            key = id(arguments[path]), signature
+            key = path, id(arguments[path]), signature
             if key not in self._known:
                 self._known[key] = arguments[path], _facts(self._pairing, signature, path, arguments[path])
             costs |= self._known[key][1].costs
@@ -189,27 +203,30 @@ class _Describer:
             for other in paths:
                 if other != path:
                     costs |= _facts_of_two(path, other, arguments[path], arguments[other])
-        for value in _HELD_BY_EITHER:
-            for one, other in itertools.combinations(self._paths, 2):
-                if f"{one} holds {value}" in costs or f"{other} holds {value}" in costs:
-                    costs[f"{one} or {other} holds {value}"] = 3
+        for value, among in itertools.product(_HELD_BY_EITHER, self._alternatives):
+            if any(f"{path} holds {value}" in costs for path in among):
+                costs[f"{', '.join(among[:-1])} or {among[-1]} holds {value}"] = 3 + (len(among) > 2)
         return _Facts(costs, sizes)
 
 
 def _properties(facts: Sequence[_Facts]) -> Iterator[tuple[_Property, int, int]]:
     # What is true of the first, with the others of which it is true as bits.
-    def bits(found: _Property) -> int:
-        return sum(1 << number for number, each in enumerate(facts) if found.holds(each))
-
-    for words, cost in facts[0].costs.items():
-        yield (statement := _Statement(words)), cost, bits(statement)
-    for key, own in facts[0].sizes.items():
+    stated = dict.fromkeys(facts[0].costs, 0)
+    sized: dict[tuple[str, str], dict[float, int]] = {key: {} for key in facts[0].sizes}
+    for number, each in enumerate(facts):
+        for words in stated.keys() & each.costs.keys():
+            stated[words] |= 1 << number
+        for key in sized.keys() & each.sizes.keys():
+            sized[key][each.sizes[key]] = sized[key].get(each.sizes[key], 0) | 1 << number
+    for words, bits in stated.items():
+        yield _Statement(words), facts[0].costs[words], bits
+    for key, by_size in sized.items():
         _, sign, cost = _MEASURES[key[1]]
-        sizes = {sign * each.sizes[key] for each in facts if key in each.sizes}
-        in_order = sorted(size for size in sizes if size <= sign * own)
-        for passing, failing in itertools.pairwise(in_order):
-            threshold = _Threshold(key, sign * passing, sign * failing)
-            yield threshold, cost, bits(threshold)
+        past = 0
+        for failing, passing in itertools.pairwise(sorted(by_size, reverse=sign > 0)):
+            past |= by_size[failing]
+            if sign * failing <= sign * facts[0].sizes[key]:
+                yield _Threshold(key, passing, failing), cost, past
 
 
 # Values to try.
@@ -332,21 +349,27 @@ ANY_INPUT = InputRule("", lambda signature, arguments: True)
 
 
 def find_input_rule(
-    pairing: Pairing, cases: Iterable[ExplicitCase], trials: Trials, failing: Iterable[tuple[Signature, Arguments]]
+    pairing: Pairing,
+    cases: Iterable[ExplicitCase],
+    trials: Trials,
+    failing: Sequence[AnyCase],
+    passing: Sequence[AnyCase],
 ) -> InputRule | None:
-    """Returns the condition on inputs that trials confirm; None if they confirm none.
+    """Returns the condition on inputs that trials confirm; None if they confirm none, or if a planned case refutes it.
 
     Args:
       pairing: the kernel and its oracle.
       cases: failing cases whose values are changed.
       trials: judges the cases made.
-      failing: further cases that fail, which must fulfil the condition.
+      failing: planned cases that fail, which must fulfil the condition.
+      passing: other planned cases of their signatures. If one fulfils it, it must fail by another bug or show nothing.
     """
     # A second case needs fewer ordinary values: it checks the rule of the first.
     made = (_Base(pairing, case, trials, step=1 + (number > 0)) for number, case in enumerate(cases))
     bases = sorted(made, key=lambda base: not base.deciding)
     if not any(base.deciding for base in bases):
-        return ANY_INPUT
+        is_refuted = any(trials.fails([each]) is False for each in passing)
+        return None if is_refuted or trials.is_exhausted else ANY_INPUT
     deciding = list(dict.fromkeys(path for base in bases for path in base.deciding))
     similar = _similar(pairing, bases[0].slots, deciding)
     describer = _Describer(pairing, [*deciding, *similar])
@@ -356,10 +379,15 @@ def find_input_rule(
         *((*subject, None) for base in bases for subject in base.to_try(deciding, similar, families=base is bases[0])),
     ]
     facts = [describer.facts(base.case.signature, {**base.case.arguments, **changed}) for base, changed, _ in subjects]
-    others = [describer.facts(*each) for each in failing]
-    kinds = [(bases.index(base), *changed) for base, changed, _ in subjects] + [()] * len(others)
+
+    def facts_of(signature: Signature, arguments: Arguments) -> _Facts:
+        return _Describer(pairing, [*deciding, *similar]).facts(signature, arguments)  # it keeps no arrays
+
+    facts += [facts_of(each.signature, each.fill(pairing)) for each in (*failing, *passing)]
+    first_planned, first_passing = len(subjects), len(subjects) + len(failing)
+    kinds = [(bases.index(base), *changed) for base, changed, _ in subjects] + [()] * (len(facts) - first_planned)
     search = RuleSearch(
-        _properties([*facts, *others]),
+        list(_properties(facts)),
         kinds,
         lambda number: subjects[number][0].fails(subjects[number][1]),
         _MOST_TRIED,
@@ -367,36 +395,47 @@ def find_input_rule(
     )
     for number, (_, _, fails) in enumerate(known):
         search.observe(number, fails=fails)
-    for number in range(len(facts), len(facts) + len(others)):
-        search.observe(number, fails=True)
+    for number in range(first_planned, len(facts)):
+        search.observe(number, fails=True if number < first_passing else None)
+    unjudged = dict(enumerate(passing, first_passing))
+
+    def refuting(bits: int) -> Iterator[int]:
+        for number in [number for number in unjudged if bits >> number & 1]:
+            if trials.fails([unjudged.pop(number)]) is False:
+                yield number
+
     rule = search.run()
-    if rule is None or not (trust := _trust(rule, search.passing)):
+    while rule is not None and (found := list(itertools.islice(refuting(rule.bits), _MOST_REFUTING))):
+        for number in found:
+            search.observe(number, fails=False)
+        rule = search.run()
+    spared = sum(1 << number for number in unjudged)  # the rule says that they pass
+    if rule is None or (note := _note(rule, search.passing | spared)) is None:
         return None
-    passed = [(*subjects[number][:2], facts[number]) for number in range(len(facts)) if search.passing >> number & 1]
-    limited = [_with_limit(part, passed) if isinstance(part, _Threshold) else part for part in rule.parts]
+    passed = [(*subject[:2], facts[n]) for n, subject in enumerate(subjects) if search.passing >> n & 1]
+    limited = [_with_limit(part, passed, note) if isinstance(part, _Threshold) else part for part in rule.parts]
     parts = [part for part in limited if part is not None]
     if len(parts) < len(limited):
         return None
+    bits = sum(1 << number for number, each in enumerate(facts) if all(part.holds(each) for part in parts))
+    misses = search.failing & ~bits or search.passing & bits & ~rule.bits
+    if misses or any(True for _ in refuting(bits)) or trials.is_exhausted:
+        return None  # the limit found is wrong elsewhere
 
     def holds(signature: Signature, arguments: Arguments) -> bool:
-        stated = describer.facts(signature, arguments)
+        stated = facts_of(signature, arguments)
         return all(part.holds(stated) for part in parts)
 
-    return InputRule(" and ".join(part.words for part in parts) + trust.note, holds)
+    return InputRule(" and ".join(part.words for part in parts) + note, holds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Trust:
-    note: str
-
-
-def _trust(rule: Rule[_Property], passing: int) -> _Trust | None:
-    # A statement without which everything passes may have exceptions.
+def _note(rule: Rule[_Property], passing: int) -> str | None:
+    # A property without which everything passes may have exceptions; None if it may not.
     exceptions = (rule.bits & passing).bit_count()
     if not exceptions:
-        return _Trust("")
-    is_needed = isinstance(rule.parts[0], _Statement) and 2 * exceptions <= passing.bit_count()
-    return _Trust(" (some such cases pass)") if is_needed else None
+        return ""
+    is_needed = len(rule.parts) == 1 and 2 * exceptions <= passing.bit_count()
+    return WITH_EXCEPTIONS if is_needed else None
 
 
 def _similar(pairing: Pairing, slots: Mapping[str, Slot], deciding: Sequence[str]) -> list[str]:
@@ -426,14 +465,21 @@ class _Base:
             self.fails({path: values[turn % len(values)] for path, values in ordinary.items()}) for turn in turns
         ):
             return
-        for path, values in ordinary.items():
-            tried = [(each, self.fails({path: each})) for each in values]
-            if all(fails for _, fails in tried):
-                self.case = replace(self.case, arguments={**self.case.arguments, path: values[0]})
-            else:
-                self.deciding[path] = tried
-        if not any(fails is False for tried in self.deciding.values() for _, fails in tried):
-            self.deciding = {}
+        self.deciding = self._deciding(ordinary)
+        left = {path: values[0] for path, values in ordinary.items() if path not in self.deciding}
+        if not self.deciding or not left:
+            return
+        self.case = replace(case, arguments={**case.arguments, **left})
+        if deciding := self._deciding({path: ordinary[path] for path in self.deciding}) if self.fails({}) else {}:
+            self.deciding = deciding
+        else:
+            self.case = case  # one of the values left alone is wrong by itself
+
+    def _deciding(self, ordinary: Mapping[str, Sequence[Array]]) -> dict[str, list[tuple[Array, bool | None]]]:
+        # The arguments with some of whose values it does not fail, if it passes with any.
+        tried = {path: [(each, self.fails({path: each})) for each in values] for path, values in ordinary.items()}
+        decides = any(fails is False for each in tried.values() for _, fails in each)
+        return {p: each for p, each in tried.items() if decides and not all(fails for _, fails in each)}
 
     def fails(self, changed: Arguments) -> bool | None:
         """Returns whether it fails with other values of some arguments."""
@@ -477,37 +523,52 @@ class _Base:
                 yield self, {**passing, path: moved}
 
 
-def _with_limit(found: _Threshold, passed: Sequence[tuple[_Base, Arguments, _Facts]]) -> _Threshold | None:
+def _with_limit(found: _Threshold, passed: Sequence[tuple[_Base, Arguments, _Facts]], note: str) -> _Threshold | None:
     # The same threshold with a limit found by bisection: values that pass get one number on either side of it. None if
-    # it passes with that number everywhere: then the number matters only beside others.
-    path, measure = found.key
-    fitting = ((base, changed) for base, changed, facts in passed if path in changed and not found.holds(facts))
-    base, changed = next(fitting, (None, {}))
-    if base is None or base.slots[path].kind.jointly_constrained:
-        return found
-    slot, own = base.slots[path], np.asarray(widen(base.case.arguments[path]), np.float64)
-    size = np.where(np.isfinite(own), np.abs(own) if measure == "largest" else found.sign * own, -np.inf)
-    place = int(np.argmax(size))
-
-    def fails(number: float) -> bool | None:
-        values = changed[path].copy()
-        values.reshape(-1)[place] = slot.nearest(number)
-        repaired = slot.repair(slot.coerce(values))
-        is_as_wanted = float(widen(repaired.reshape(-1)[place])) == number
-        return base.fails({**changed, path: repaired}) if is_as_wanted else None
-
+    # it passes with that number everywhere, as the number then matters only beside others, if another base has another
+    # limit, or if it has exceptions and no such trial.
+    path, _ = found.key
+    fitting: dict[_Base, Arguments] = {}
+    for base, changed, facts in passed:
+        if path in changed and not found.holds(facts):
+            fitting.setdefault(base, changed)
+    if not fitting or any(base.slots[path].kind.jointly_constrained for base in fitting):
+        return None if note else found
+    first, *others = (_Insertion(found, base, changed) for base, changed in fitting.items())
     low, high = found.passing, found.failing
-    everywhere = slot.repair(slot.coerce(np.full(slot.shape, slot.nearest(high))))
-    if base.fails({**changed, path: everywhere}) is False:
+    if first.fails_everywhere(high) is False:
         return None
-    if not fails(high):
-        return found
+    if not first.fails(high):
+        return None if note else found
     for _ in range(_MOST_BISECTED):
-        middle = _between(low, high, whole=is_integer(slot.dtype))
-        if middle is None or (is_wrong := fails(middle)) is None:
+        middle = _between(low, high, whole=is_integer(first.slot.dtype))
+        if middle is None or (is_wrong := first.fails(middle)) is None:
             break
         low, high = (low, middle) if is_wrong else (middle, high)
+    if any(other.fails(low) or other.fails(high) is False for other in others):
+        return None
     return _Threshold(found.key, low, high)
+
+
+class _Insertion:
+    # Values of an argument that pass, into which a number is put where a failing case has the one that decides.
+
+    def __init__(self, found: _Threshold, base: _Base, changed: Arguments) -> None:
+        self._base, self._changed, (self._path, measure) = base, changed, found.key
+        self.slot, own = base.slots[self._path], np.asarray(widen(base.case.arguments[self._path]), np.float64)
+        measured = np.abs(own) if measure in _OF_MAGNITUDE else own
+        self._place = int(np.argmax(np.where(np.isfinite(own), found.sign * measured, -np.inf)))
+
+    def fails(self, number: float) -> bool | None:
+        values = self._changed[self._path].copy()
+        values.reshape(-1)[self._place] = self.slot.nearest(number)
+        repaired = self.slot.repair(self.slot.coerce(values))
+        is_as_wanted = float(widen(repaired.reshape(-1)[self._place])) == number
+        return self._base.fails({**self._changed, self._path: repaired}) if is_as_wanted else None
+
+    def fails_everywhere(self, number: float) -> bool | None:
+        filled = self.slot.repair(self.slot.coerce(np.full(self.slot.shape, self.slot.nearest(number))))
+        return self._base.fails({**self._changed, self._path: filled})
 
 
 def _between(low: float, high: float, *, whole: bool) -> float | None:

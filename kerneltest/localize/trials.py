@@ -1,5 +1,6 @@
 """Trials: cases made for an experiment, judged in NumPy where it agrees with the backend about recorded cases."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
@@ -24,6 +25,7 @@ class Trials:
 
     Attributes:
       count: number of cases judged.
+      most: the same, at most; further ones say nothing.
       agrees: whether NumPy finds the failing case wrong, and at most half of those that passed.
     """
 
@@ -34,7 +36,7 @@ class Trials:
         self._finite = record.shown.expected is None or bool(np.isfinite(float(record.shown.expected)))
         self._kernels: dict[int, EvaluatedKernel] = {}
         self._judge: Callable[[EquationReplay], bool] = attrgetter("is_wrong")  # so that bad and good ones can be
-        self.count = 0
+        self.count, self.most = 0, sys.maxsize
         bad = list(self._replays([failing]))
         good = list(self._replays(passing)) if bad else []
         agreeing = (j for j in _JUDGES if any(map(j, bad)) and sum(map(j, good)) * 2 <= len(good))
@@ -42,13 +44,18 @@ class Trials:
         self.agrees = judge is not None
         self._judge = judge or self._judge
 
+    @property
+    def is_exhausted(self) -> bool:
+        """True if no further case is judged."""
+        return self.count >= self.most
+
     def fails(self, cases: Iterable[AnyCase]) -> bool | None:
         """Returns whether one of some cases fails; None if none of them could be judged.
 
         Where finite numbers are wrong, a case whose outputs are all to be NaN or infinite says nothing.
         """
         verdict = None
-        for replay in self._replays(cases):
+        for replay in () if self.is_exhausted else self._replays(cases):
             if self._judge(replay):
                 return True
             verdict = False if not self._finite or replay.expects_numbers else verdict

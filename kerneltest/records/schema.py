@@ -137,7 +137,7 @@ class ConfirmedCondition:
     # on signatures: `n is not a multiple of 8`; "" if each one that was tried fails; None if none is confirmed
     words: str | None
     cases: Count  # number of cases that were judged
-    excluded: tuple[str, ...]  # the planned signatures that do not fulfil it
+    excluded: tuple[str, ...]  # the planned signatures that do not fulfil it, and the ids of the planned cases
     inputs: str | None = None  # the same on inputs: `x holds a NaN`
 
 

@@ -170,6 +170,7 @@ _OF_PRODUCTS = 4  # the cost of a condition on the product of two lengths
 _ENOUGH = 8  # failing signatures, below which two conditions are not looked for
 _MOST_TERMS = 60  # terms that are tried in pairs
 _MOST_SIDES = 300  # sets of failing signatures that are tried in pairs, those that cover most
+WITH_EXCEPTIONS = " (some such cases pass)"  # ends a condition that some passing cases fulfil
 MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
 _POWERS = (2, 4, 8, 16, 32, 64, 128)
 _MOST_STEP = 64  # of the numbers that lengths may be multiples of, beside powers

@@ -23,6 +23,7 @@ from kerneltest.triage.clustering import (
     split_by_experiment,
 )
 from kerneltest.triage.conditions import (
+    WITH_EXCEPTIONS,
     Condition,
     PairingRecords,
     features,
@@ -75,17 +76,16 @@ class Suspect:
     def tested(self) -> ConfirmedCondition | None:
         """The condition that experiments confirmed; None if there is none, or if a finding does not fulfil it."""
         tested = self.reproducer.condition if self.reproducer is not None else None
-        excluded = tested.excluded if tested is not None else ()
-        return None if any(record.signature in excluded for record in self.findings) else tested
+        excluded = set(tested.excluded) if tested is not None else set()
+        return None if any({record.signature, record.case} & excluded for record in self.findings) else tested
 
     @property
     def clauses(self) -> tuple[str, str]:
         """The conditions on inputs and on signatures, as experiments confirmed them, or else as the plan shows them."""
         inputs, signatures = (self.tested.inputs, self.tested.words) if self.tested is not None else (None, None)
-        return (
-            self.inputs.words if inputs is None else inputs,
-            self.signatures.words if signatures is None else signatures,
-        )
+        if inputs is None or (self.inputs.exact and inputs.endswith(WITH_EXCEPTIONS)):
+            inputs = self.inputs.words
+        return inputs, self.signatures.words if signatures is None else signatures
 
     @property
     def condition(self) -> str:

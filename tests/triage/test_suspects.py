@@ -189,18 +189,19 @@ def test_a_smallest_case_belongs_to_the_suspect_it_was_made_from() -> None:
 @pytest.mark.parametrize(
     ("refuted", "tested", "words"),
     [
-        (False, ("n is odd", None), "n is odd"),
-        (True, ("n is odd", None), "n is not a multiple of its block, 16"),
-        (False, ("", "x holds a NaN"), "x holds a NaN"),
-        (False, (None, "x holds a NaN"), "x holds a NaN and n is not a multiple of its block, 16"),
+        ("", ("n is odd", None), "n is odd"),
+        ("signature", ("n is odd", None), "n is not a multiple of its block, 16"),
+        ("case", ("", "x holds a NaN"), "n is not a multiple of its block, 16"),
+        ("", ("", "x holds a NaN"), "x holds a NaN"),
+        ("", (None, "x holds a NaN"), "x holds a NaN and n is not a multiple of its block, 16"),
     ],
 )
 def test_a_condition_by_experiment_is_said_if_all_findings_fulfil_it(
-    refuted: bool, tested: tuple[str | None, str | None], words: str
+    refuted: str, tested: tuple[str | None, str | None], words: str
 ) -> None:
     records = _run(_tail)
     first, *_, last = [r for r in records if r.verdict.is_finding]
-    condition = ConfirmedCondition(tested[0], 9, (last.signature,) if refuted else (), tested[1])
+    condition = ConfirmedCondition(tested[0], 9, (getattr(last, refuted),) if refuted else (), tested[1])
     (suspect,) = _of(records, Reproducer(first.case, first, 0, 9, True, condition=condition))
     assert suspect.condition == words
 
