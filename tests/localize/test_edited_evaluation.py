@@ -111,9 +111,9 @@ def _counting(x: jax.Array) -> list[jax.Array]:
 def test_an_edit_with_an_endless_loop_is_given_up_for_all_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     iterations = 0
 
-    def count() -> Iterator[int]:
+    def count(first: int) -> Iterator[int]:
         nonlocal iterations
-        for number in itertools.count():
+        for number in itertools.count(first):
             iterations += 1
             yield number
 
