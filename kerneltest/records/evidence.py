@@ -299,7 +299,7 @@ class ValueRelation:
             RelationKind.OMITTED: "the sum omits the {name} of {axis}",
             RelationKind.COUNTED_TWICE: "the sum counts twice the {name} of {axis}",
             RelationKind.OPTION: "as if {argument} were {name}",
-            RelationKind.UNWRITTEN: "values of memory that is never written",
+            RelationKind.UNWRITTEN: "unwritten elements",
             RelationKind.UNFILLED: "values of jax.lax.empty that is never filled",
             RelationKind.PAST_END: "values read past the end of an array",
             RelationKind.UNORDERED: "results that depend on the order of programs",

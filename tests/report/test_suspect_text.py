@@ -199,7 +199,7 @@ def test_the_parts_of_a_bound_are_shown_where_rounding_is_the_matter(cause: Erro
     [
         (-2.0, 2.0, ValueRelation(RelationKind.OPPOSITE), "wrong values: each has the opposite sign"),
         (1.001, 1.0, ValueRelation(RelationKind.NARROW, name="bfloat16"), "wrong values: each is a bfloat16 number"),
-        (np.nan, 2.0, ValueRelation(RelationKind.UNWRITTEN), "values of memory that is never written"),
+        (np.nan, 2.0, ValueRelation(RelationKind.UNWRITTEN), "unwritten elements"),
         (2.0, -np.inf, ValueRelation(RelationKind.CHANGE, "x"),
          "a number in place of an infinity: each is the value of x"),
     ],
