@@ -145,7 +145,7 @@ class SiteStates:
         return not self.is_evaluated and any(each.decision is not None for each in self._watched)
 
     @property
-    def seen(self) -> dict[CodeSite, set[str]]:
+    def states_by_site(self) -> dict[CodeSite, set[str]]:
         """The states so far of each site that was evaluated. Equations of JAX's own functions have no place."""
         found: dict[CodeSite, set[str]] = {}
         for site, each in self._evaluated():
@@ -165,7 +165,7 @@ class SiteStates:
         states = sum(len(each.seen) + each.by_lengths + each.by_values for each in self._watched)
         amount = states + self.is_evaluated
         if amount != self._known[0]:
-            seen = self.seen
+            seen = self.states_by_site
             found = sorted(
                 (each.kind.rank, number, words, each.varies)
                 for site, each in self._evaluated()

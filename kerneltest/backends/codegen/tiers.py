@@ -135,7 +135,7 @@ def _too_many_elements(most: str, after: str) -> Excess:
     return Excess(words, "elements of a block", math.prod(shape) if shape else None, int(most))
 
 
-_NO_CALL = f"JAX {jax.__version__} lowers no pl.pallas_call to Mosaic GPU: write the kernel with plgpu.kernel"
+_NO_CALL = f"JAX {jax.__version__} does not lower pl.pallas_call to Mosaic GPU: write the kernel with plgpu.kernel"
 
 _RULES: tuple[Rule, ...] = (
     (

@@ -86,7 +86,7 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str, seconds: flo
                 coverage.left_out.add(str(error).partition("\n")[0])
                 continue
             coverage.cases += len(pairs)
-            for site, seen in traced.sites.seen.items():
+            for site, seen in traced.sites.states_by_site.items():
                 coverage.sites.setdefault(site, set()).update(seen)
             paths = [path for path, _ in signature.dtypes]
             for row, leaves in enumerate(inputs):
