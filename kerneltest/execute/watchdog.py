@@ -65,7 +65,7 @@ class ConsoleCrashLog:
 
 
 _WAKE = signal.SIGURG  # ignored by default, and sent by nothing else
-_EVERY = 0.5  # seconds between two checks
+_LONGEST, _SHORTEST = 0.5, 0.01  # seconds between two checks: a tenth of the limit, within these
 GRACE = 10.0  # seconds for a case to end after the hang is raised, and then for its process
 _DEBUGGERS = {"bdb", "pdb", "pydevd"}
 _MACHINES = ("numerics", "trace")  # the rooms that evaluate oracles and kernels, and catch no hang
@@ -149,7 +149,8 @@ class Watchdog:
     def _watch(self) -> None:
         interrupted: tuple[Activity, float] | None = None  # a step, and when it began
         calls: set[int] = set()  # that were running when the hang was raised
-        while not self._stopped.wait(_EVERY):
+        every = min(_LONGEST, max(_SHORTEST, self.seconds / 10))
+        while not self._stopped.wait(every):
             activity, since = self.journal.activity, self.journal.changed
             late = time.monotonic() - since
             # Not for every slow case, since Python may crash when one thread looks at another's frames.

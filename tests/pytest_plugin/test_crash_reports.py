@@ -201,7 +201,6 @@ def _watched(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> tuple[Watchdo
     def end(status: int) -> None:
         ended.set()
 
-    monkeypatch.setattr(watchdog, "_EVERY", 0.05)
     monkeypatch.setattr(watchdog, "GRACE", 0.3)
     monkeypatch.setattr(watchdog.exit_guard, "leave", end)
     monkeypatch.setattr(watchdog.faulthandler, "dump_traceback", lambda file: None)

@@ -145,7 +145,7 @@ def test_dims_are_found_with_few_traces(case: str) -> None:
 
 def test_when_the_time_is_over_the_file_has_what_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["init", f"{SAMPLE}:slow", "--shapes", "x=100", "-o", str(tmp_path)]
-    assert main([*command, "--limit", "0.001"]) == 2
+    assert main([*command, "--limit", "1e-9"]) == 2
     assert "give a larger --limit" in capsys.readouterr().err
     assert main([*command, "--limit", "2"]) == 0
     assert "check n: these lengths were tried before the time was over" in capsys.readouterr().out
