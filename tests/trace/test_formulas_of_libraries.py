@@ -177,6 +177,16 @@ def writing_an_input(c: float) -> Kernel:
     return _called(body)
 
 
+def counting_in_a_scalar(c: float, *, mapped: bool = False) -> Kernel:
+    def body(count: Any, x: Any, o: Any) -> None:
+        count[0] = count[0] + 1
+        o[...] = x[...] * c * (count[0] - pl.program_id(0)).astype(jnp.float32)
+
+    block = pl.BlockSpec((8, 128), (lambda i, count: (i + 0 * count[0], 0)) if mapped else lambda i, count: (i, 0))
+    spec = pltpu.PrefetchScalarGridSpec(num_scalar_prefetch=1, grid=(2,), in_specs=[block], out_specs=block)
+    return _called(body, np.array([0], np.int32), grid_spec=spec)
+
+
 def with_keys(c: float) -> Kernel:
     def body(seed: Any, x: Any, o: Any) -> None:
         key = jax.random.wrap_key_data(seed[...], impl="threefry2x32")
@@ -231,8 +241,8 @@ def multiplied(c: float) -> Kernel:
 
 SCALED = [
     on_two_cores, by_core_map, on_a_grid, in_threads, by_copies, by_a_gpu_pipeline, by_a_tpu_pipeline, in_strides,
-    by_copies_of_dynamic_length, with_a_barrier, with_a_semaphore, writing_an_input, with_keys, with_state, reshaped,
-    under_checkpoint,
+    by_copies_of_dynamic_length, with_a_barrier, with_a_semaphore, writing_an_input, counting_in_a_scalar, with_keys,
+    with_state, reshaped, under_checkpoint,
 ]  # fmt: skip
 CASES: list[tuple[Callable[[float], Kernel], Callable[[Array], Array]]] = [
     *((make, lambda x: x) for make in SCALED),
@@ -273,6 +283,13 @@ def waiting_for_another_thread(x: jax.Array) -> Any:
 def test_threads_that_wait_for_each_other_are_not_run_one_after_another() -> None:
     traced = trace_function(lambda x: [waiting_for_another_thread(x)], (ShapeDtype(SHAPE, np.dtype(np.float32)),), "")
     with pytest.raises(UnknownError, match="memory that programs share"):
+        PromotedKernel(traced)
+
+
+def test_a_scalar_that_the_body_writes_places_no_block() -> None:
+    kernel = counting_in_a_scalar(RIGHT, mapped=True)
+    traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(SHAPE, np.dtype(np.float32)),), "")
+    with pytest.raises(UnknownError, match="an index map that reads a scalar"):
         PromotedKernel(traced)
 
 

@@ -106,9 +106,14 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
     # JAX keeps its old value and a device may not. A kernel whose outputs do not follow its formula is not asked.
     if not machine.rules.promotes and any(body.invars[scalars + operand] in used for operand in aliases.values()):
         raise UnknownError("an aliased input that the body also uses as an input")
-    written = {i - scalars for i in _written_references(body) if scalars + inputs > i >= scalars}
+    written = {i for i in _written_references(body) if i < scalars + inputs}
     if written and not machine.rules.promotes:
         raise UnknownError("an input that is written")
+    for each in mapping.block_mappings:
+        index_map = each.index_map_jaxpr.jaxpr
+        read = {v for inside in index_map.eqns for v in inside.invars if not hasattr(v, "val")}
+        if any(v in read and i in written for i, v in enumerate(index_map.invars[len(mapping.grid) :])):
+            raise UnknownError("an index map that reads a scalar which the body writes")
     own = [axis for axis in range(len(mapping.grid)) if axis not in mapping.vmapped_dims]
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
@@ -120,10 +125,14 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
         grid = tuple(length if isinstance(length, int) else max(next(lengths), 0) for length in mapping.grid)
         if math.prod(grid) > _MOST_POSSIBLE:
             raise UnknownError("too many programs")
-        prefetched = [BatchedRef(_read_only(x)) for x in shared[bounds:]]
+        prefetched = [
+            BatchedRef(copy_rows(x, rows) if i in written else _read_only(x)) for i, x in enumerate(shared[bounds:])
+        ]
         given = zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
         arrays = [layout.pad(array) for layout, array in given]
-        arrays = [copy_rows(array, rows) if i in written else _read_only(array) for i, array in enumerate(arrays)]
+        arrays = [
+            copy_rows(array, rows) if i in written else _read_only(array) for i, array in enumerate(arrays, scalars)
+        ]
         for number, layout in enumerate(layouts[inputs:]):
             if number in aliases:
                 arrays.append(copy_rows(arrays[aliases[number]], rows))
