@@ -250,8 +250,7 @@ def reversed_grid(context: CaseContext) -> Iterator[Variation]:
 def other_choices(context: CaseContext) -> Iterator[Variation]:
     """The value of a static argument in `invariant_to` does not matter."""
     for name, option in _other_options(context.pairing, context.case.signature):
-        statics = {**dict(context.case.signature.statics), name: option}
-        other = replace(context.case.signature, statics=tuple(statics.items()))
+        other = context.case.signature.with_option(name, option)
         check = OutputCheck(f"with {name}={option}", context.as_plain_call())
         yield Variation(context.at(other), context.leaves, (check,))
 

@@ -241,8 +241,7 @@ def _predict_exchanged(mismatch: MismatchContext, relation: ValueRelation) -> _P
 
 
 def _predict_option(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:
-    statics = {**dict(mismatch.signature.statics), relation.argument: relation.name}
-    other = replace(mismatch.signature, statics=tuple(statics.items()))
+    other = mismatch.signature.with_option(relation.argument, relation.name)
     outputs = mismatch.evaluate_oracle(mismatch.leaves, other)
     return _Prediction(np.asarray(outputs[mismatch.output]), everywhere=True)
 

@@ -12,7 +12,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.item import Outcome
-from kerneltest.localize.case_replay import replay_cases, replay_until
+from kerneltest.localize.case_replay import case_replays
 from kerneltest.localize.equation_replay import EquationReplay, equation_replays
 from kerneltest.localize.repairs import Repair, code_repairs, disturbances, equation_repairs
 from kerneltest.localize.special_origin import SpecialOrigin, find_overflow, find_special_origin, is_special
@@ -266,44 +266,46 @@ class _Cases:
     more: Sequence[AnyCase]
 
     def locate_overflow(self) -> FaultLocation | None:
-        replays = replay_cases(self.pairing, [self.case], self.family, self.target)
-        found = find_overflow(replays[0]) if replays and replays[0].is_wrong else None
+        first = next(case_replays(self.pairing, [self.case], self.family, self.target), None)
+        found = find_overflow(first) if first is not None and first.is_wrong else None
         return _special_location(found, confirmed=False) if found is not None else None
 
     def computed_lines(self) -> tuple[str, ...]:
-        first = next(equation_replays(self.pairing, [self.case], self.family, distinctive=False), None)
+        first = next(equation_replays(self.pairing, [self.case], self.family), None)
         return lines_of_wrong_values(first) if first is not None and first.is_wrong else ()
 
     def locate_in_code(self, deadline: Deadline) -> FaultLocation | None:
-        replays = replay_cases(self.pairing, [self.case, *self.also], self.family, self.target)
-        if not replays or not replays[0].is_wrong:
+        replays = partial(case_replays, self.pairing, family=self.family, target=self.target)
+        first = next(replays([self.case]), None)
+        if first is None or not first.is_wrong:
             return None
-        special = find_special_origin(replays[0])
+        rest = [*replays([self.case, *self.also], distinctive=True)][1:]
+        special = find_special_origin(first)
         # Overflowing values may have been wrong before, and a NaN need not be all that is wrong.
         explains_all = (
             special is not None
             and not special.is_overflow
-            and all(is_special(replay) for replay in replays if replay.is_wrong)
+            and all(is_special(replay) for replay in (first, *rest) if replay.is_wrong)
         )
         if special is not None and explains_all and not special.others:
             return _special_location(special, confirmed=True)
-        more = partial(replay_until, self.pairing, self.more, self.family, self.target, deadline.is_over)
-        location = find_repair(replays[0], lambda: replays[1:], code_repairs(replays[0].kernel), deadline, more)
+        more = partial(replays, self.more, is_over=deadline.is_over)
+        location = find_repair(first, lambda: rest, code_repairs(first.kernel), deadline, more)
         if special is not None and (location is None or (explains_all and not location.confirmed)):
             return _special_location(special, confirmed=False)
         return location
 
     def locate_in_equations(self, deadline: Deadline) -> FaultLocation | None:
         replays = partial(equation_replays, self.pairing, family=self.family)
-        first = next(replays([self.case], distinctive=False), None)
+        first = next(replays([self.case]), None)
         if first is None or not first.is_wrong:
             return None
         return find_repair(
             first,
-            lambda: [*replays([self.case, *self.also], is_over=deadline.is_over)][1:],
+            lambda: [*replays([self.case, *self.also], distinctive=True, is_over=deadline.is_over)][1:],
             equation_repairs(first.kernel),
             deadline,
-            lambda: replays(self.more, distinctive=False, is_over=deadline.is_over),
+            partial(replays, self.more, is_over=deadline.is_over),
         )
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from operator import attrgetter
 
 from kerneltest.backends.codegen.reduction import reduce_program
 from kerneltest.backends.codegen.tiers import lower
@@ -190,7 +191,7 @@ def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection
     families: dict[str, AnyCase] = {}
     signatures: dict[Signature, AnyCase] = {}
     passing: dict[str, AnyCase] = {}
-    for other in sorted(cases, key=_total_length):
+    for other in sorted(cases, key=attrgetter("signature.total_length")):
         if other.id not in findings:
             passing.setdefault(other.family.name, other)
         elif other.id != case.id:
@@ -204,7 +205,7 @@ def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection
 def _spread_over_families(chosen_from: Sequence[AnyCase], known: Collection[str]) -> list[AnyCase]:
     # A few cases of every family, with signatures from short to long.
     families: dict[str, list[AnyCase]] = {}
-    for each in sorted(chosen_from, key=_total_length):
+    for each in sorted(chosen_from, key=attrgetter("signature.total_length")):
         families.setdefault(each.family.name, []).append(each)
     chosen: dict[str, AnyCase] = {}
     for turn in range(_MOST_PER_FAMILY):
@@ -212,10 +213,6 @@ def _spread_over_families(chosen_from: Sequence[AnyCase], known: Collection[str]
             each = cases[(turn * len(cases) // _MOST_PER_FAMILY + number) % len(cases)]
             chosen[each.id] = each
     return [each for each in chosen.values() if each.id not in known]
-
-
-def _total_length(case: AnyCase) -> int:
-    return sum(length for _, length in case.signature.dims)
 
 
 def _with_diagnosis(record: Record, words: str) -> Record:

@@ -1,7 +1,6 @@
 """The relation of a suspect's wrong elements to the expected ones, as several of its cases confirm it."""
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -87,8 +86,8 @@ def find_relation(
 # Cases of different signatures and families: structural ones first, whose values are exact, and of these the ones with
 # most wrong elements.
 def _chosen(failing: Sequence[AnyCase], wrong: Mapping[str, int]) -> list[AnyCase]:
-    in_order = sorted(failing, key=lambda case: (not case.family.structural, -wrong[case.id], _size(case)))
-    small = [case for case in in_order if _size(case) <= _MOST_ELEMENTS]
+    in_order = sorted(failing, key=lambda case: (not case.family.structural, -wrong[case.id], case.signature.volume))
+    small = [case for case in in_order if case.signature.volume <= _MOST_ELEMENTS]
     chosen: list[AnyCase] = []
     for is_new in (_is_new_in_both, _is_new_in_one):
         for case in small:
@@ -103,10 +102,6 @@ def _is_new_in_both(case: AnyCase, chosen: Sequence[AnyCase]) -> bool:
 
 def _is_new_in_one(case: AnyCase, chosen: Sequence[AnyCase]) -> bool:
     return all(case.signature != other.signature or case.family.name != other.family.name for other in chosen)
-
-
-def _size(case: AnyCase) -> int:
-    return math.prod(length for _, length in case.signature.dims)
 
 
 def _context(item: Item, case: AnyCase, outcome: Outcome, deadline: float) -> MismatchContext | None:

@@ -5,7 +5,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allpairspy import AllPairs
@@ -165,6 +165,31 @@ class Signature:
             statics=tuple(statics.items()),
             dtype=dtypes.get(groups[0], groups[0][0]) if groups else "static",
         )
+
+    @property
+    def total_length(self) -> int:
+        """The sum of the lengths of all dims."""
+        return sum(length for _, length in self.dims)
+
+    @property
+    def volume(self) -> int:
+        """The product of the lengths of all dims: the steps of a kernel that multiplies all of them."""
+        return math.prod(length for _, length in self.dims)
+
+    def resized(self, pairing: Pairing, lengths: Mapping[str, int]) -> "Signature | None":
+        """Returns it with other lengths of some dims, and of those that the pairing relates to them; None if it cannot.
+
+        The pairing must admit them.
+        """
+        statics = dict(self.statics)
+        fitted = pairing.fit_lengths({**dict(self.dims), **lengths}, statics, list(lengths))
+        if fitted is None or not pairing.admits(fitted, statics):
+            return None
+        return replace(self, dims=tuple(fitted.items()))
+
+    def with_option(self, name: str, option: str) -> "Signature":
+        """Returns it with another option of a static argument."""
+        return replace(self, statics=tuple({**dict(self.statics), name: option}.items()))
 
     def static_values(self, pairing: Pairing) -> dict[str, Scalar]:
         """Returns the static arguments by name: finite numbers, booleans and None as such, others by their option.

@@ -1,7 +1,6 @@
 """Smaller signatures: shorter dims, plainer dtypes and static arguments, with arguments cut from the case's own."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -168,11 +167,8 @@ def with_lengths(pairing: Pairing, signature: Signature, lengths: Mapping[str, i
 
     Returns the signature unchanged if a dim would be longer, or if the pairing does not admit these lengths.
     """
-    old = dict(signature.dims)
-    fitted = pairing.fit_lengths({**old, **lengths}, dict(signature.statics), list(lengths))
-    if fitted is None or any(fitted[name] > length for name, length in old.items()):
-        return signature
-    return replace(signature, dims=tuple(fitted.items()))
+    resized, old = signature.resized(pairing, lengths), dict(signature.dims)
+    return signature if resized is None or any(n > old[name] for name, n in resized.dims) else resized
 
 
 def candidate_lengths(dim: Dim, length: int) -> list[int]:

@@ -116,7 +116,7 @@ def fixture_wrong() -> EquationReplay:
         return np.array([np.sum(x * 1.1), np.sum(x * 1.7)])
 
     case = make_case(pairing, {}, x=np.random.default_rng(0).normal(size=(8, 70)))
-    return next(equation_replays(pairing, [case], "drawn", distinctive=False))
+    return next(equation_replays(pairing, [case], "drawn"))
 
 
 def test_sums_in_another_order_are_no_changes(wrong: EquationReplay) -> None:
