@@ -21,8 +21,8 @@ from kerneltest.judge.compare import (
     map_errors,
     match_axes,
 )
-from kerneltest.judge.context import MismatchContext
 from kerneltest.judge.diagnose import describe_special_inputs, diagnose
+from kerneltest.judge.relations import MismatchContext
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.evidence import EXTREMES, Element, Evidence, Window
 from kerneltest.records.schema import Record
@@ -300,9 +300,10 @@ def _format_nearly_equal(values: Array) -> str:
     places = np.argwhere(unlike)
     if len(places) > _MOST_UNLIKE:
         return ""
-    others = [f"{_format_number(values[tuple(place)])} at {place.tolist()}" for place in places]
-    return f"all {_format_number(common)}{' but ' if others else ''}{', '.join(others)}"
+    others = [f"{format_number(values[tuple(place)])} at {place.tolist()}" for place in places]
+    return f"all {format_number(common)}{' but ' if others else ''}{', '.join(others)}"
 
 
-def _format_number(number: np.generic) -> str:
-    return f"{number:.6g}" if isinstance(number, np.floating) else str(number)
+def format_number(number: np.generic) -> str:
+    """Returns a number as text, with six digits of a float."""
+    return f"{float(number):.6g}" if is_float(number.dtype) else str(number)

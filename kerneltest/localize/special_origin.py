@@ -21,6 +21,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item
 from kerneltest.judge.compare import Comparison
+from kerneltest.judge.mismatch_evidence import format_number
 from kerneltest.localize.case_replay import CaseReplay, MutableKernel, Patch
 from kerneltest.localize.listing import Listing, SourceExpression
 from kerneltest.plan.explicit import AnyCase
@@ -141,7 +142,7 @@ def _repair(op: Operation, kind: SpecialKind, value: float) -> Sequence[Operatio
 
 def _describe_event(op: Operation, primitive: str, event: SpecialEvent) -> str:
     # `-inf - -inf is nan`: an operation with its operands' values, and its result.
-    values, result = [_number(value) for value in event.operands], _number(event.result)
+    values, result = [format_number(value) for value in event.operands], format_number(event.result)
     known = primitive_named(primitive)
     if known.sign and len(values) == 2:
         expression = f"{values[0]} {known.sign} {values[1]}"
@@ -152,10 +153,6 @@ def _describe_event(op: Operation, primitive: str, event: SpecialEvent) -> str:
     if event.is_overflow:
         return f"{expression} overflows {op.types[0].dtype.name} to {result}"
     return f"{expression} is {result}" + (": NaN is lost" if event.kind is SpecialKind.NAN_LOST else "")
-
-
-def _number(value: np.generic) -> str:
-    return f"{float(value):.6g}" if is_float(np.asarray(value).dtype) else str(value)
 
 
 def _special_elements(comparison: Comparison, appears: bool) -> Array:
@@ -303,7 +300,8 @@ def depends_on_memory(item: Item, case: AnyCase, record: Record, cache: Cache) -
     try:
         traced = cache.traces.of(item.pairing, case.signature, item.backend)
         dtype = traced.outputs[evidence.output].dtype
-        if evidence.actual == evidence.actual and (is_float(dtype) or evidence.actual != _least(dtype)):
+        least = 0 if dtype.kind == "b" else None if is_float(dtype) else int(np.iinfo(dtype).min)
+        if evidence.actual == evidence.actual and evidence.actual != least:
             return None
         for fill, cause in _FILLS:
             changed = analyze(rewrite_jaxpr(traced.jaxpr, fill(Fill(nan=False))), traced.function, traced.inputs)
@@ -348,7 +346,3 @@ def _rerun(item: Item, case: AnyCase, traced: Traced, evidence: Evidence, cache:
     arguments = cache.expectations.arguments(item.pairing, case)
     outputs = executable.run([arguments[path] for path, _ in case.signature.dtypes])
     return float(outputs[evidence.output][evidence.index])
-
-
-def _least(dtype: np.dtype) -> int:
-    return 0 if dtype.kind == "b" else int(np.iinfo(dtype).min)

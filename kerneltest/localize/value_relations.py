@@ -9,9 +9,10 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.runner import run_case
-from kerneltest.judge.context import MismatchContext, OutOfTimeError
 from kerneltest.judge.mismatch_evidence import output_axes
 from kerneltest.judge.relations import (
+    MismatchContext,
+    OutOfTimeError,
     fit_relation,
     relations_of_arguments,
     relations_of_order,
