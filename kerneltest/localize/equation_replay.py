@@ -85,7 +85,8 @@ class _RoundedRules(EditableRules):
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         evaluate = super().rule(machine, equation)
-        if not _may_round(equation):
+        one = len(equation.outvars) == 1 and hasattr(equation.outvars[0].aval, "dtype")
+        if not (one and primitive_of(equation).may_round):
             return evaluate
         dtype = np.dtype(equation.outvars[0].aval.dtype)
         if not is_float(dtype) or not is_promotable(dtype) or dtype == np.float64:
@@ -95,11 +96,6 @@ class _RoundedRules(EditableRules):
             return [x.astype(dtype).astype(np.float64) if is_float(x.dtype) else x for x in evaluate(operands)]
 
         return rounded
-
-
-def _may_round(equation: Equation) -> bool:
-    one = len(equation.outvars) == 1 and hasattr(equation.outvars[0].aval, "dtype")
-    return one and primitive_of(equation).may_round
 
 
 class EquationReplay:
@@ -115,8 +111,9 @@ class EquationReplay:
     ) -> None:
         self.case, self.kernel = case, kernel
         self._leaves, self._checks, self._formulas = variation.leaves, variation.checks, formulas
-        self._samples, self._found = cached(self._sample), cached(self._compare_original)
+        self._samples = cached(self._sample)
         self._original = cached(lambda rounded: kernel.run(variation.leaves, rounded=rounded))
+        self._found = cached(lambda check, rounded: self._compare(check, rounded, self._original(rounded)))
         self._precision = variation.traced.adapt_precision(XLA_CPU)
 
     @cached_property
@@ -157,9 +154,6 @@ class EquationReplay:
         assert formula is not None
         # Samples of the original kernel widen the bound of every repair.
         return compare_closely(part, formula, lambda arithmetic: self._checks[check].take(self._samples(arithmetic)))
-
-    def _compare_original(self, check: int, rounded: bool) -> list[Comparison]:
-        return self._compare(check, rounded, self._original(rounded))
 
     def _sample(self, arithmetic: SampleArithmetic) -> Outputs:
         try:

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import compress, islice
 from typing import Any, Protocol
 
-from kerneltest.core.details import ErrorCause, Mismatch
+from kerneltest.core.details import ErrorCause
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -18,6 +18,7 @@ from kerneltest.localize.repairs import Repair, code_repairs, disturbances, equa
 from kerneltest.localize.special_origin import SpecialOrigin, find_overflow, find_special_origin, is_special
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.records.schema import FaultLocation
+from kerneltest.triage.symptoms import cause_of
 
 _MOST_FIXING = 200  # repairs that fix the first wrong replay and are tried on others
 _MOST_CANDIDATES = 8  # repairs that are tried on further cases
@@ -233,7 +234,8 @@ def locate_fault(
     """
     record, deadline = outcome.record, Deadline(seconds)
     cases = _Cases(pairing, case, record.family, target, also, more)
-    if _is_by_overflow(record.detail) and (found := cases.locate_overflow()):
+    cause = cause_of(record.detail)
+    if cause is not None and cause.what is ErrorCause.OVERFLOW and (found := cases.locate_overflow()):
         return LineSearch(found, complete=not deadline.is_met)
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
@@ -249,10 +251,6 @@ def locate_fault(
         partly = partly or location
     computed = cases.computed_lines() if partly is None else ()
     return LineSearch(partly, computed, complete=not deadline.is_met)
-
-
-def _is_by_overflow(detail: object) -> bool:
-    return isinstance(detail, Mismatch) and detail.cause is not None and detail.cause.what is ErrorCause.OVERFLOW
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,8 @@ def _reduce(
     outcome, search, condition, relation = found.outcome, LineSearch(), None, None
     diagnoses = (diagnose(item, found.case, outcome.record, cache) for diagnose in _DIAGNOSES)
     if words := next(filter(None, diagnoses), ""):
-        outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
+        shown, said = replace(outcome.record.shown, diagnosis=words), f"{outcome.record.message}\n{words}"
+        outcome = replace(outcome, record=replace(outcome.record, message=said, evidence=shown))
         if (kind := _RELATIONS.get(words)) is not None:
             relation = ConfirmedRelation(ValueRelation(kind), 1, 1)
     if outcome.record.evidence is not None and outcome.arguments is not None:
@@ -213,8 +214,3 @@ def _spread_over_families(chosen_from: Sequence[AnyCase], known: Collection[str]
             each = cases[(turn * len(cases) // _MOST_PER_FAMILY + number) % len(cases)]
             chosen[each.id] = each
     return [each for each in chosen.values() if each.id not in known]
-
-
-def _with_diagnosis(record: Record, words: str) -> Record:
-    assert record.evidence is not None
-    return replace(record, message=f"{record.message}\n{words}", evidence=replace(record.evidence, diagnosis=words))

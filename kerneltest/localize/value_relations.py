@@ -90,19 +90,12 @@ def _chosen(failing: Sequence[AnyCase], wrong: Mapping[str, int]) -> list[AnyCas
     in_order = sorted(failing, key=lambda case: (not case.family.structural, -wrong[case.id], case.signature.volume))
     small = [case for case in in_order if case.signature.volume <= _MOST_ELEMENTS]
     chosen: list[AnyCase] = []
-    for is_new in (_is_new_in_both, _is_new_in_one):
+    for is_new in (all, any):  # both the signature and the family, or one of them
         for case in small:
-            if len(chosen) < _MOST_CASES and is_new(case, chosen):
+            new = [(case.signature != each.signature, case.family.name != each.family.name) for each in chosen]
+            if len(chosen) < _MOST_CASES and all(map(is_new, new)):
                 chosen.append(case)
     return chosen
-
-
-def _is_new_in_both(case: AnyCase, chosen: Sequence[AnyCase]) -> bool:
-    return all(case.signature != other.signature and case.family.name != other.family.name for other in chosen)
-
-
-def _is_new_in_one(case: AnyCase, chosen: Sequence[AnyCase]) -> bool:
-    return all(case.signature != other.signature or case.family.name != other.family.name for other in chosen)
 
 
 def _context(item: Item, case: AnyCase, outcome: Outcome, deadline: float) -> MismatchContext | None:
