@@ -18,8 +18,8 @@ and the modules in the order in which to read them:
    be right. `edited_evaluation` does so with many edits at once.
 5. In the simulator, `case_replay` runs a case's inputs through the original kernel or one with other bodies of its
    Pallas calls, or other values around them, and compares the outputs with the expected ones, bit for bit or within the
-   bounds of the original comparison. `listing` has the operations of a body with their source lines, and spells out the
-   offset of an access. `code_operators` mutates them: constants, comparisons, masks, loops, casts and operands.
+   bounds of the original comparison. `code_operators` has the operations of a body with their source lines, spells out
+   the offset of an access, and mutates constants, comparisons, masks, loops, casts and operands.
 6. `special_origin` finds where a wrong NaN or infinity comes from. A replay with some operations repaired at which they
    appear or are lost shows which of them matter. It also reruns interpreters with other contents of unwritten memory,
    or with the programs in order.

@@ -32,7 +32,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import CaseContext, OutputCheck, Variation
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.judge.compare import Comparison, compare_outputs
-from kerneltest.localize.listing import Listing
+from kerneltest.localize.code_operators import Listing
 from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase

@@ -12,7 +12,7 @@ from kerneltest.core.dtypes import is_float
 from kerneltest.core.source_location import source_line
 from kerneltest.localize.call_operators import call_repairs
 from kerneltest.localize.case_replay import MutableCall, MutableKernel, Patch
-from kerneltest.localize.code_operators import code_changes
+from kerneltest.localize.code_operators import CodeChange, code_changes
 from kerneltest.localize.edited_evaluation import Edit, Replacement
 from kerneltest.localize.edits import (
     EquationChange,
@@ -25,7 +25,6 @@ from kerneltest.localize.edits import (
     is_integer_array,
 )
 from kerneltest.localize.equation_replay import EvaluatedKernel, MakeEdit
-from kerneltest.localize.listing import CodeChange
 from kerneltest.localize.operators import OPERATORS
 from kerneltest.localize.sites import Changes, LocatedJaxpr, Site, SiteKey
 from kerneltest.trace.jax_compat.jaxprs import Literal

@@ -23,7 +23,7 @@ from kerneltest.execute.item import Item
 from kerneltest.judge.compare import Comparison
 from kerneltest.judge.mismatch_evidence import format_number
 from kerneltest.localize.case_replay import CaseReplay, MutableKernel, Patch
-from kerneltest.localize.listing import Listing, SourceExpression
+from kerneltest.localize.code_operators import Listing, SourceExpression
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record

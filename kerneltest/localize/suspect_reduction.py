@@ -20,8 +20,8 @@ from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.localize.case_replay import MutableKernel
+from kerneltest.localize.code_operators import describe_offset
 from kerneltest.localize.condition_experiments import find_condition
-from kerneltest.localize.listing import describe_offset
 from kerneltest.localize.repair_search import LineSearch, locate_fault
 from kerneltest.localize.special_origin import Cause, depends_on_memory, depends_on_order
 from kerneltest.localize.value_relations import find_relation
