@@ -11,13 +11,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from kerneltest.core.details import Nondeterministic, Stated
+from kerneltest.core.details import Stated
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, Origin, comes_from, format_exception, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.expectations import BoundedStore
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.judge.compare import Comparison, is_wrong
+from kerneltest.judge.compare import Comparison, first_difference, is_wrong
 from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely, formula_answer
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.records.journal import Phase
@@ -193,10 +193,8 @@ class Formula:
         if again and all(a.actual.tobytes() == b.actual.tobytes() for a, b in zip(found, again, strict=True)):
             return
         number, first = next((i, each) for i, each in enumerate(found) if each.wrong.any())
-        index = tuple(map(int, np.argwhere(first.wrong)[0]))
-        values = str(first.actual[index]), str((again[number].actual if again else outputs[number])[index])
-        array, count = f"output {number} without rounding", int(first.wrong.sum())
-        raise Failure(Verdict.NONDETERMINISTIC, Nondeterministic(array, index, *values, count, first.wrong.size))
+        second, array = again[number].actual if again else outputs[number], f"output {number} without rounding"
+        raise Failure(Verdict.NONDETERMINISTIC, first_difference(array, first.actual, second, first.wrong))
 
     def evidence(self) -> Sequence[Comparison]:
         """Returns the comparison of each output, of special values too; () if the formula cannot be evaluated."""

@@ -78,12 +78,10 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     context, passing = case_context(item, case, cache), item.record(Verdict.PASS, case=case)
     narrow = undeclared_narrow_dtype(pairing, case.signature, traced, expectation.values)
 
-    def judge(
-        outputs: Outputs, precision: Precision, *, with_evidence: bool = True, claimed: list[Outputs] | None = None
-    ) -> Outcome:
+    def judge(outputs: Outputs, precision: Precision, *, with_evidence: bool = True) -> Outcome:
         apart = functools.partial(evaluate_apart, context)
         claim = plain_claim(context, outputs, precision, bitwise=bitwise, evaluate_apart=apart)
-        outcome = judge_claims(context, passing, [claim], with_evidence=with_evidence, claimed=claimed)
+        outcome = judge_claims(context, passing, [claim], with_evidence=with_evidence)
         calls, lengths = (call.equation for call in traced.calls), _dim_lengths(pairing, case.signature, item.depth)
         static, single = traced.sites.remarks(calls, lengths)
         expected = replace(_expected_values(claim), narrow=narrow, static=static, single=single)
@@ -99,7 +97,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         path = cache.executables.fast_path(backend)
         return unchecked_executable(path, traced).run(context.leaves)
 
-    def judge_prepared(claimed: list[Outputs]) -> Outcome:
+    def judge_prepared() -> Outcome:
         executable = cache.executables.ready(backend, traced)
         key = id(executable), case.id  # targets whose code is equal share an executable
         _, passed = cache.passes.get(key, (None, None))
@@ -115,11 +113,11 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         again = executable.run(context.leaves) if case.family.name in REPEATED else None
         if again is not None and pairing.reproducible:
             check_repeated(outputs, again, expectation.defined)
-        outcome = judge(outputs, executable.precision, claimed=claimed)
+        outcome = judge(outputs, executable.precision)
         if outcome.record.verdict.is_finding:
             prepare_next(item, case, cache)
         if again is not None and not pairing.reproducible and outcome.record.verdict is Verdict.PASS:
-            outcome = judge(again, executable.precision)
+            outcome = replace(judge(again, executable.precision), claimed=outcome.claimed)
         if outcome.record.verdict is Verdict.PASS:
             cache.passes[key] = executable, outcome.record
         return outcome
