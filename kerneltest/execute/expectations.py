@@ -84,9 +84,6 @@ class BoundedStore(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
     def __len__(self) -> int:
         return len(self._first) + len(self._latest)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._first or key in self._latest
-
 
 # Families whose cases are evaluated and run twice: in each group, those most sensitive to the order of operations. The
 # choice depends only on the case, so it is the same in every process.

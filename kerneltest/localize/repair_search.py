@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kerneltest.core.details import ErrorCause
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.item import Outcome
-from kerneltest.localize.case_replay import case_replays
+from kerneltest.localize.case_replay import CaseReplay, case_replays
 from kerneltest.localize.equation_replay import EquationReplay, equation_replays
 from kerneltest.localize.repairs import Repair, code_repairs, disturbances, equation_repairs
-from kerneltest.localize.special_origin import SpecialOrigin, find_overflow, find_special_origin, is_special
+from kerneltest.localize.special_origin import find_overflow, find_special_origin, is_special
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.records.schema import FaultLocation
 from kerneltest.triage.symptoms import cause_of
@@ -69,6 +69,9 @@ class Replay(Protocol):
     def most_edits(self) -> int: ...
 
     def are_right(self, edits: Sequence[Any], /) -> list[bool]: ...
+
+
+R = TypeVar("R", bound=Replay)
 
 
 @dataclass(slots=True)
@@ -233,79 +236,68 @@ def locate_fault(
       more: cases, failing and passing, on which the repairs that do so are tried.
     """
     record, deadline = outcome.record, Deadline(seconds)
-    cases = _Cases(pairing, case, record.family, target, also, more)
+    evaluated = partial(equation_replays, pairing, family=record.family)
+    simulated = partial(case_replays, pairing, family=record.family, target=target)
     cause = cause_of(record.detail)
-    if cause is not None and cause.what is ErrorCause.OVERFLOW and (found := cases.locate_overflow()):
-        return LineSearch(found, complete=not deadline.is_met)
+    first = _if_wrong(simulated, case) if cause is not None and cause.what is ErrorCause.OVERFLOW else None
+    if first is not None and (found := find_overflow(first)) is not None:
+        return LineSearch(found.location(confirmed=False), complete=not deadline.is_met)
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
-    searches = [cases.locate_in_equations, cases.locate_in_code]
+    searches = [partial(_locate_in_equations, evaluated), partial(_locate_in_code, simulated)]
     partly: FaultLocation | None = None
     for search in searches if is_interpreted else searches[::-1]:
-        location = search(deadline)
+        location = search(case, also, more, deadline)
         # What repairs only some cases in one way does not repair all of them in the other: those that it does not apply
         # to, since their code differs, count as repaired.
         is_same = partly is not None and location is not None and location.place == partly.place
         if location is not None and not location.unexplained and not is_same:
             return LineSearch(location, complete=not deadline.is_met)
         partly = partly or location
-    computed = cases.computed_lines() if partly is None else ()
-    return LineSearch(partly, computed, complete=not deadline.is_met)
+    wrong = _if_wrong(evaluated, case) if partly is None else None
+    return LineSearch(partly, lines_of_wrong_values(wrong) if wrong else (), complete=not deadline.is_met)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cases:
-    # The arguments of `locate_fault`.
-    pairing: Pairing
-    case: ExplicitCase
-    family: str
-    target: str
-    also: Sequence[AnyCase]
-    more: Sequence[AnyCase]
-
-    def locate_overflow(self) -> FaultLocation | None:
-        first = next(case_replays(self.pairing, [self.case], self.family, self.target), None)
-        found = find_overflow(first) if first is not None and first.is_wrong else None
-        return _special_location(found, confirmed=False) if found is not None else None
-
-    def computed_lines(self) -> tuple[str, ...]:
-        first = next(equation_replays(self.pairing, [self.case], self.family), None)
-        return lines_of_wrong_values(first) if first is not None and first.is_wrong else ()
-
-    def locate_in_code(self, deadline: Deadline) -> FaultLocation | None:
-        replays = partial(case_replays, self.pairing, family=self.family, target=self.target)
-        first = next(replays([self.case]), None)
-        if first is None or not first.is_wrong:
-            return None
-        rest = [*replays([self.case, *self.also], distinctive=True)][1:]
-        special = find_special_origin(first)
-        # Overflowing values may have been wrong before, and a NaN need not be all that is wrong.
-        explains_all = (
-            special is not None
-            and not special.is_overflow
-            and all(is_special(replay) for replay in (first, *rest) if replay.is_wrong)
-        )
-        if special is not None and explains_all and not special.others:
-            return _special_location(special, confirmed=True)
-        more = partial(replays, self.more, is_over=deadline.is_over)
-        location = find_repair(first, lambda: rest, code_repairs(first.kernel), deadline, more)
-        if special is not None and (location is None or (explains_all and not location.confirmed)):
-            return _special_location(special, confirmed=False)
-        return location
-
-    def locate_in_equations(self, deadline: Deadline) -> FaultLocation | None:
-        replays = partial(equation_replays, self.pairing, family=self.family)
-        first = next(replays([self.case]), None)
-        if first is None or not first.is_wrong:
-            return None
-        return find_repair(
-            first,
-            lambda: [*replays([self.case, *self.also], distinctive=True, is_over=deadline.is_over)][1:],
-            equation_repairs(first.kernel),
-            deadline,
-            partial(replays, self.more, is_over=deadline.is_over),
-        )
+def _if_wrong(replays: Callable[..., Iterator[R]], case: AnyCase) -> R | None:
+    first = next(replays([case]), None)
+    return first if first is not None and first.is_wrong else None
 
 
-def _special_location(special: SpecialOrigin, *, confirmed: bool) -> FaultLocation:
-    return FaultLocation(special.source.place, special.source.text, special.words, confirmed, special.others)
+def _locate_in_code(
+    replays: Callable[..., Iterator[CaseReplay]],
+    case: ExplicitCase,
+    also: Sequence[AnyCase],
+    more: Sequence[AnyCase],
+    deadline: Deadline,
+) -> FaultLocation | None:
+    if (first := _if_wrong(replays, case)) is None:
+        return None
+    rest = [*replays([case, *also], distinctive=True)][1:]
+    special = find_special_origin(first)
+    # Overflowing values may have been wrong before, and a NaN need not be all that is wrong.
+    explains_all = (
+        special is not None
+        and not special.is_overflow
+        and all(is_special(replay) for replay in (first, *rest) if replay.is_wrong)
+    )
+    if special is not None and explains_all and not special.others:
+        return special.location(confirmed=True)
+    further = partial(replays, more, is_over=deadline.is_over)
+    location = find_repair(first, lambda: rest, code_repairs(first.kernel), deadline, further)
+    if special is not None and (location is None or (explains_all and not location.confirmed)):
+        return special.location(confirmed=False)
+    return location
+
+
+def _locate_in_equations(
+    replays: Callable[..., Iterator[EquationReplay]],
+    case: ExplicitCase,
+    also: Sequence[AnyCase],
+    more: Sequence[AnyCase],
+    deadline: Deadline,
+) -> FaultLocation | None:
+    if (first := _if_wrong(replays, case)) is None:
+        return None
+    until = partial(replays, is_over=deadline.is_over)
+    rest, further = lambda: [*until([case, *also], distinctive=True)][1:], partial(until, more)
+    return find_repair(first, rest, equation_repairs(first.kernel), deadline, further)

@@ -26,7 +26,7 @@ from kerneltest.localize.case_replay import CaseReplay, MutableKernel, Patch
 from kerneltest.localize.code_operators import Listing, SourceExpression
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import FaultLocation, Record
 from kerneltest.trace.grid_rewrites import run_in_order
 from kerneltest.trace.partial_arrays import PartialArray
 from kerneltest.trace.primitives import primitive_named
@@ -198,6 +198,9 @@ class SpecialOrigin:
     words: str  # `-inf - -inf is nan, in program (5, 0)`
     is_overflow: bool  # whether an infinity results from finite numbers, which may be wrong themselves
     others: tuple[str, ...]  # further lines that contribute
+
+    def location(self, *, confirmed: bool) -> FaultLocation:
+        return FaultLocation(self.source.place, self.source.text, self.words, confirmed, self.others)
 
 
 def find_special_origin(replay: CaseReplay) -> SpecialOrigin | None:

@@ -82,7 +82,6 @@ class ShrinkResult:
       outcome: the outcome when it was last judged.
       nontrivial: number of elements of its array arguments that are neither 0 nor 1.
       attempts: number of cases judged.
-      seconds: duration of the search.
       complete: True if no candidate was left; False if the time was over first.
     """
 
@@ -90,7 +89,6 @@ class ShrinkResult:
     outcome: Outcome
     nontrivial: int
     attempts: int
-    seconds: float
     complete: bool
 
 
@@ -183,8 +181,7 @@ class _Search:
             case, _ = self._failing.pop()
             outcome = self._judge(case)
             if resembles(self._record, outcome.record):
-                seconds = time.perf_counter() - self._started
-                return ShrinkResult(case, outcome, count_nontrivial(case.arguments), self.attempts, seconds, complete)
+                return ShrinkResult(case, outcome, count_nontrivial(case.arguments), self.attempts, complete)
         return None
 
     def shorten(self) -> bool:
@@ -215,17 +212,14 @@ class _Search:
     def _shorten_dim(self, name: str) -> bool:
         dim, low = self._item.pairing.dims[name], 0
         before = self.case
-        for length in candidate_lengths(dim, self._length(name)):
+        for length in candidate_lengths(dim, dict(before.signature.dims)[name]):
             if self._try_lengths({name: length}):
                 break
             low = length
-        while (middle := middle_length(dim, low, self._length(name))) is not None:
+        while (middle := middle_length(dim, low, dict(self.case.signature.dims)[name])) is not None:
             if not self._try_lengths({name: middle}):
                 low = middle
         return self.case is not before
-
-    def _length(self, name: str) -> int:
-        return dict(self.case.signature.dims)[name]
 
     def _try_lengths(self, lengths: Mapping[str, int]) -> bool:
         return self._try_signature(with_lengths(self._item.pairing, self.case.signature, lengths))

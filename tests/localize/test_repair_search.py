@@ -89,13 +89,14 @@ def test_a_repair_is_not_confirmed_if_replays_are_missing_for_want_of_time(late:
 def test_a_search_that_finds_a_line_too_late_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     location = FaultLocation("kernel.py:1", "x * 2", "removing mul fixes the result", False)
 
-    def search(deadline: Deadline) -> FaultLocation:
+    def search(*arguments: Any) -> FaultLocation:
+        deadline: Deadline = arguments[-1]
         deadline.seconds = -1
         assert deadline.is_over()
         return location
 
-    cases = SimpleNamespace(locate_in_equations=search, locate_in_code=search)
-    monkeypatch.setattr(repair_search, "_Cases", lambda *_: cases)
+    for name in ("_locate_in_equations", "_locate_in_code"):
+        monkeypatch.setattr(repair_search, name, search)
     record: Any = SimpleNamespace(family="", detail=None, tier=Tier.INTERPRET, verdict=Verdict.MISMATCH)
     nothing: Any = None
     assert locate_fault(nothing, nothing, Outcome(record)) == LineSearch(location, complete=False)
