@@ -9,7 +9,7 @@ and the modules in the order in which to read them:
 2. `repair_search` has that case and a few others replayed with one repair after another, in two ways: first from the
    kernel's jaxpr if the case fails in an interpreter, first in the simulator if not, and for NaN and infinities. It
    names the line of the cheapest repair that makes them all right: confirmed if no other line does so as well, with the
-   alternatives if there are any. `repairs` collects the repairs.
+   alternatives if there are any.
 3. `operators` is the table of the mistakes that people make, which mutation tests share: they plant what localisation
    repairs. `call_operators` has those of the grid and the index maps, `insertions` repairs that add a mask, a guard, a
    factor or an offset. `sites` finds the equations of one place in the source, and `edits` replaces them.

@@ -20,7 +20,7 @@ from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature, dtype_groups, signatures
 from kerneltest.records.schema import ConfirmedCondition, Record
-from kerneltest.shrink.smaller_cases import stretched_arguments
+from kerneltest.shrink.shrinker import stretched_arguments
 from kerneltest.triage.conditions import WITH_EXCEPTIONS, Features, Term, matching_bits, terms
 from kerneltest.triage.symptoms import OF_ROUNDING, symptom
 

@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.localize.equation_replay import EvaluatedKernel
-from kerneltest.localize.repairs import equation_repairs
+from kerneltest.localize.repair_search import equation_repairs
 from kerneltest.trace import machine
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.tracing import trace_function

@@ -21,8 +21,15 @@ from kerneltest.execute.item import Outcome
 from kerneltest.localize import repair_search
 from kerneltest.localize.edits import after
 from kerneltest.localize.equation_replay import EquationReplay, EvaluatedKernel, equation_replays
-from kerneltest.localize.repair_search import Deadline, LineSearch, find_repair, lines_of_wrong_values, locate_fault
-from kerneltest.localize.repairs import Repair, equation_repairs
+from kerneltest.localize.repair_search import (
+    Deadline,
+    LineSearch,
+    Repair,
+    equation_repairs,
+    find_repair,
+    lines_of_wrong_values,
+    locate_fault,
+)
 from kerneltest.records.schema import FaultLocation
 from kerneltest.trace.tracing import trace_function
 from tests.localize.fault_cases import make_case
