@@ -305,15 +305,10 @@ def _elements(slot: Slot) -> Iterator[Array]:
             value = slot.nearest(number)
             if float(widen(value)) == number:
                 yield value
-        elif _admits(slot, number):
-            yield np.asarray(number).astype(slot.dtype)
-
-
-def _admits(slot: Slot, number: float) -> bool:
-    # A NaN or an infinity.
-    if not is_float(slot.dtype):
-        return False
-    return slot.domain.admits_nan if np.isnan(number) else slot.domain.admits_infinity(int(np.sign(number)))
+        elif is_float(slot.dtype):
+            domain = slot.domain
+            if domain.admits_nan if np.isnan(number) else domain.admits_infinity(int(np.sign(number))):
+                yield np.asarray(number).astype(slot.dtype)
 
 
 def _inserted(slot: Slot, base: Array, value: Array) -> Iterator[Array]:

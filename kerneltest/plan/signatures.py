@@ -128,7 +128,10 @@ class Signature:
     _text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_text", self._format())  # used many times for each case
+        mixed = {name for _, name in self.dtypes if name != self.dtype} - {"bool", "int32"}
+        dtypes = [f"{path}:{name}" for path, name in self.dtypes] if mixed else [self.dtype]
+        parts = [*(f"{k}={v}" for k, v in self.dims), *dtypes, *(f"{k}={v}" for k, v in self.statics)]
+        object.__setattr__(self, "_text", ",".join(parts))  # used many times for each case
 
     def __hash__(self) -> int:
         return hash(self._text)
@@ -136,11 +139,6 @@ class Signature:
     def __str__(self) -> str:
         """Returns dims, dtype (one for each leaf if they differ) and static arguments: `m=64,float32,mode=one`."""
         return self._text
-
-    def _format(self) -> str:
-        mixed = {name for _, name in self.dtypes if name != self.dtype} - {"bool", "int32"}
-        dtypes = [f"{path}:{name}" for path, name in self.dtypes] if mixed else [self.dtype]
-        return ",".join([*(f"{k}={v}" for k, v in self.dims), *dtypes, *(f"{k}={v}" for k, v in self.statics)])
 
     @classmethod
     def from_choices(

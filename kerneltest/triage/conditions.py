@@ -306,7 +306,10 @@ def input_condition(
       failing, passing: the special values among each case's inputs.
       covered: those of further failing cases, such as on other backends, which must fulfil it and are not counted.
     """
-    bad, good, more = ([frozenset(_with_general(case)) for case in cases] for cases in (failing, passing, covered))
+    bad, good, more = (
+        [frozenset((*case, *(replace(each, argument="") for each in case))) for case in cases]
+        for cases in (failing, passing, covered)
+    )
     common = sorted(frozenset.intersection(*bad, *more), key=_preference) if bad and good else ()
     if not common:
         return Condition.unknown(failing, passing)
@@ -343,12 +346,6 @@ def _lacked(
     lacking = max(absent, key=lambda each: sum(each in case for case in others))
     left = [case for case in others if lacking not in case]
     return (lacking, left) if len(others) - len(left) > len(others) / 2 else (None, others)
-
-
-def _with_general(found: Sequence[SpecialInput]) -> Iterator[SpecialInput]:
-    for each in found:
-        yield each
-        yield replace(each, argument="")
 
 
 def _with_arguments(found: SpecialInput, cases: Sequence[Sequence[SpecialInput]]) -> str:

@@ -117,7 +117,7 @@ class Suspect:
         by_rule = smallest.detail.remarks if smallest is not None and isinstance(smallest.detail, Mismatch) else ""
         if smallest is not None and smallest.shown.diagnosis and smallest.shown.diagnosis not in by_rule:
             return smallest.shown.diagnosis  # an experiment showed it
-        judged = [record.shown.diagnosis for record in self.findings if _has_value(record)]
+        judged = [record.shown.diagnosis for record in self.findings if record.shown.actual is not None]
         common = Counter(without_numbers(words) for words in judged).most_common(1)
         if not common or not common[0][0] or common[0][1] < _EXPLAINED * len(judged):
             return ""
@@ -211,10 +211,6 @@ class Suspect:
 def _is_slightly_off(record: Record) -> bool:
     got, wanted = record.shown.actual, record.shown.expected
     return got is not None and wanted is not None and is_slight(float(got), float(wanted))
-
-
-def _has_value(record: Record) -> bool:
-    return record.shown.actual is not None
 
 
 _EXPLAINED = 0.8  # share of the findings that a diagnosis must explain; fewer do by chance
