@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, islice
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import jax
 
@@ -278,41 +278,8 @@ class LineSearch:
     complete: bool = True  # whether the time sufficed
 
 
-class Replay(Protocol):
-    """A call with known results on which repairs are tried: a `CaseReplay` or an `EquationReplay`."""
-
-    @property
-    def case(self) -> AnyCase: ...
-
-    @property
-    def kernel(self) -> Any: ...
-
-    @property
-    def is_wrong(self) -> bool: ...
-
-    @property
-    def together(self) -> int: ...
-
-    @property
-    def most_edits(self) -> int: ...
-
-    def are_right(self, edits: Sequence[Any], /) -> list[bool]: ...
-
-
+Replay = CaseReplay | EquationReplay  # a call with known results on which repairs are tried
 R = TypeVar("R", bound=Replay)
-
-
-@dataclass(slots=True)
-class _Candidates:
-    # Repairs that make the first wrong replay right, by their effect on the others.
-    fixing_all: list[Repair]
-    # they make only some wrong replays right, and no right one wrong; with the number that stays wrong
-    fixing_some: list[tuple[Repair, int]]
-    complete: bool = True  # whether all repairs were tried
-
-    def best(self) -> list[Repair]:
-        fewest = min((left for _, left in self.fixing_some), default=0)
-        return self.fixing_all or [repair for repair, left in self.fixing_some if left == fewest]
 
 
 def find_repair(
@@ -334,8 +301,9 @@ def find_repair(
       deadline: when to give up. Ordinary searches end long before.
       more: yields replays on which the best repairs are tried to tell them apart, wrong and right.
     """
-    candidates, replays = _try_repairs(first, rest, repairs, deadline)
-    best = candidates.best()
+    candidates, replays, complete = _try_repairs(first, rest, repairs, deadline)
+    least = min((left for _, left in candidates), default=0)
+    best = [repair for repair, left in candidates if left == least]
     if not best:
         return None
     untried = {repair.place for repair in best[_MOST_CANDIDATES:]}
@@ -344,11 +312,11 @@ def find_repair(
     for replay in islice(more(), _MOST_FURTHER):
         if replay.is_wrong:
             wrong.append(replay)
-        elif candidates.fixing_all:
+        elif not least:
             best = list(compress(best, _are_right(replay, best)))
             if not best:
                 return None
-    certain = candidates.complete and not deadline.is_over()  # else some replays may be missing
+    certain = complete and not deadline.is_over()  # else some replays may be missing
     still_wrong: list[dict[str, None]] = [{} for _ in best]
     for replay in wrong:
         for left, right in zip(still_wrong, _are_right(replay, best), strict=True):
@@ -359,7 +327,7 @@ def find_repair(
     if not fewest:
         return replace(location, confirmed=location.confirmed and certain and untried <= {location.place})
     # A repair that was not tried may repair all, so that these are not two bugs.
-    if not candidates.complete or not _explains_a_part(len(wrong), fewest):
+    if not complete or not _explains_a_part(len(wrong), fewest):
         return None
     unexplained = next(left for left in still_wrong if len(left) == fewest)
     explained = dict.fromkeys(replay.case.id for replay in wrong if replay.case.id not in unexplained)
@@ -368,7 +336,9 @@ def find_repair(
 
 def _try_repairs(
     first: Replay, rest: Callable[[], Sequence[Replay]], repairs: Iterable[Repair], deadline: Deadline
-) -> tuple[_Candidates, list[Replay]]:
+) -> tuple[list[tuple[Repair, int]], list[Replay], bool]:
+    # The repairs that make the first wrong replay right, and of the others all or some, and no right one wrong: each
+    # with the number that stays wrong. Then all replays, and whether all repairs were tried.
     untried, fixing, tried, complete = iter(repairs), list[Repair](), 0, True
     while chunk := list(islice(untried, first.together)):
         if tried >= first.most_edits or len(fixing) >= _MOST_FIXING or deadline.is_over():
@@ -376,24 +346,18 @@ def _try_repairs(
             break
         fixing += compress(chunk, _are_right(first, chunk))
         tried += len(chunk)
-    candidates = _Candidates([], [], complete)
     replays = [first, *rest()] if fixing else [first]
-    wrong = [replay for replay in replays if replay.is_wrong]
+    count = sum(replay.is_wrong for replay in replays)
     left, breaks = [0] * len(fixing), [False] * len(fixing)
-    if deadline.is_over():  # some replays may be missing, and what fixes only the first one shows nothing
-        return _Candidates([], [], False), replays
-    for replay in replays[1:]:
-        if deadline.is_over():
-            return _Candidates([], [], False), replays
-        for number, right in enumerate(_are_right(replay, fixing)):
+    for replay in replays:
+        if deadline.is_over():  # some replays may be missing, and what fixes only the first one shows nothing
+            return [], replays, False
+        for number, right in enumerate(_are_right(replay, fixing) if replay is not first else ()):
             left[number] += replay.is_wrong and not right
             breaks[number] |= not replay.is_wrong and not right
-    for repair, wrong_left, breaks_some in zip(fixing, left, breaks, strict=True):
-        if not breaks_some and not wrong_left:
-            candidates.fixing_all.append(repair)
-        elif not breaks_some and repair.cost <= _MOST_COST and _explains_a_part(len(wrong), wrong_left):
-            candidates.fixing_some.append((repair, wrong_left))
-    return candidates, replays
+    found = [(repair, n) for repair, n, breaks_some in zip(fixing, left, breaks, strict=True) if not breaks_some]
+    found = [each for each in found if not each[1] or (each[0].cost <= _MOST_COST and _explains_a_part(count, each[1]))]
+    return found, replays, complete
 
 
 def _explains_a_part(wrong: int, left: int) -> bool:
