@@ -221,13 +221,11 @@ def _may_be_right(before: Comparison, got: Array) -> bool:
         return bool((is_near | ~np.isfinite(number) | ~np.isfinite(expected)).all())
 
 
+Judge = Callable[[EquationReplay], bool]
+
+
 def equation_replays(
-    pairing: Pairing,
-    cases: Iterable[AnyCase],
-    family: str,
-    *,
-    judge: Callable[[EquationReplay], bool] = attrgetter("is_wrong"),
-    **options: Any,
+    pairing: Pairing, cases: Iterable[AnyCase], family: str, *, judge: Judge = attrgetter("is_wrong"), **options: Any
 ) -> Iterator[EquationReplay]:
     """Yields replays of the cases that NumPy can evaluate; other arguments than `judge` are those of `replays`.
 
@@ -258,7 +256,7 @@ def equation_replays(
 # Trials: cases made for an experiment, judged in NumPy where it agrees with the backend about recorded cases.
 
 # The first that agrees with the backend; a formula takes half the time.
-_JUDGES: tuple[Callable[[EquationReplay], bool], ...] = (
+_JUDGES: tuple[Judge, ...] = (
     attrgetter("has_wrong_formula"),
     attrgetter("is_wrong"),
     attrgetter("is_wrong_as_rounded"),
@@ -280,7 +278,7 @@ class Trials:
         self._pairing, self._family, self._cache = pairing, record.family, cache.branch()
         self._finite = record.shown.expected is None or bool(np.isfinite(float(record.shown.expected)))
         self._kernels: dict[int, EvaluatedKernel] = {}
-        self._judge: Callable[[EquationReplay], bool] = attrgetter("is_wrong")  # so that bad and good ones can be
+        self._judge: Judge = attrgetter("is_wrong")  # so that bad and good ones can be
         self.count, self.most = 0, sys.maxsize
         bad = list(self._replays([failing]))
         good = list(self._replays(passing)) if bad else []

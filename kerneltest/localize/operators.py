@@ -179,11 +179,11 @@ def _swap_choice(site: Site) -> Iterator[EquationChange]:
         yield EquationChange("branches of `where` swapped", lambda: [site.equation.replace(invars=[which, yes, no])])
 
 
-def _as_repair(changes: Changes, words: str, cost: int = 1) -> Changes:
+def _as_repair(changes: Changes, words: str) -> Changes:
     # A planted change as a repair: what was exchanged is exchanged back.
     def repair(site: Site) -> Iterator[EquationChange]:
         for change in changes(site):
-            yield replace(change, phrase=words, key=change.key or change.phrase, cost=cost)
+            yield replace(change, phrase=words, key=change.key or change.phrase, cost=1)
 
     return repair
 

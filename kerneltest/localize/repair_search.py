@@ -439,7 +439,7 @@ def locate_fault(
     searches = [partial(_locate_in_equations, evaluated), partial(_locate_in_code, simulated)]
     partly: FaultLocation | None = None
     for search in searches if is_interpreted else searches[::-1]:
-        location = search(case, also, more, deadline)
+        location = search([case, *also], more, deadline)
         # What repairs only some cases in one way does not repair all of them in the other: those that it does not apply
         # to, since their code differs, count as repaired.
         is_same = partly is not None and location is not None and location.place == partly.place
@@ -456,15 +456,11 @@ def _if_wrong(replays: Callable[..., Iterator[R]], case: AnyCase) -> R | None:
 
 
 def _locate_in_code(
-    replays: Callable[..., Iterator[CaseReplay]],
-    case: ExplicitCase,
-    also: Sequence[AnyCase],
-    more: Sequence[AnyCase],
-    deadline: Deadline,
+    replays: Callable[..., Iterator[CaseReplay]], cases: Sequence[AnyCase], more: Sequence[AnyCase], deadline: Deadline
 ) -> FaultLocation | None:
-    if (first := _if_wrong(replays, case)) is None:
+    if (first := _if_wrong(replays, cases[0])) is None:
         return None
-    rest = [*replays([case, *also], distinctive=True)][1:]
+    rest = [*replays(cases, distinctive=True)][1:]
     special = find_special_origin(first)
     # Overflowing values may have been wrong before, and a NaN need not be all that is wrong.
     explains_all = (
@@ -483,13 +479,12 @@ def _locate_in_code(
 
 def _locate_in_equations(
     replays: Callable[..., Iterator[EquationReplay]],
-    case: ExplicitCase,
-    also: Sequence[AnyCase],
+    cases: Sequence[AnyCase],
     more: Sequence[AnyCase],
     deadline: Deadline,
 ) -> FaultLocation | None:
-    if (first := _if_wrong(replays, case)) is None:
+    if (first := _if_wrong(replays, cases[0])) is None:
         return None
     until = partial(replays, is_over=deadline.is_over)
-    rest, further = lambda: [*until([case, *also], distinctive=True)][1:], partial(until, more)
+    rest, further = lambda: [*until(cases, distinctive=True)][1:], partial(until, more)
     return find_repair(first, rest, equation_repairs(first.kernel), deadline, further)

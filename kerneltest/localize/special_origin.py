@@ -31,6 +31,7 @@ from kerneltest.trace.grid_rewrites import run_in_order
 from kerneltest.trace.partial_arrays import PartialArray
 from kerneltest.trace.primitives import primitive_named
 from kerneltest.trace.rewrite import Fill, fill_empty, fill_outputs, fill_padding, rewrite_jaxpr
+from kerneltest.trace.rewrite import Rule as Rewrite
 from kerneltest.trace.tracing import Traced, analyze
 
 # The operations at which NaN and infinities appear or are lost during a run, and repairs of these operations.
@@ -307,8 +308,7 @@ def depends_on_memory(item: Item, case: AnyCase, record: Record, cache: Cache) -
         if evidence.actual == evidence.actual and evidence.actual != least:
             return None
         for fill, cause in _FILLS:
-            changed = analyze(rewrite_jaxpr(traced.jaxpr, fill(Fill(nan=False))), traced.function, traced.inputs)
-            value = _rerun(item, case, changed, evidence, cache)
+            value = _rerun(item, case, traced, fill(Fill(nan=False)), evidence, cache)
             if value != evidence.actual and not np.isnan(value):
                 return cause
     except Failure:
@@ -329,8 +329,7 @@ def depends_on_order(item: Item, case: AnyCase, record: Record, cache: Cache) ->
         compiled = (getattr(call.equation, "params", {}).get("compiler_params") for call in traced.calls)
         if not any("parallel" in str(getattr(each, "dimension_semantics", None)).lower() for each in compiled):
             return None
-        ordered = analyze(rewrite_jaxpr(traced.jaxpr, run_in_order()), traced.function, traced.inputs)
-        value = _rerun(item, case, ordered, evidence, cache)
+        value = _rerun(item, case, traced, run_in_order(), evidence, cache)
     except Failure:
         return None
     is_right = abs(value - evidence.expected) <= evidence.bound or (math.isnan(value) and math.isnan(evidence.expected))
@@ -343,8 +342,9 @@ def _evidence(item: Item, record: Record) -> Evidence | None:
     return record.evidence if is_plain_call and record.verdict.kind is VerdictKind.VALUES else None
 
 
-def _rerun(item: Item, case: AnyCase, traced: Traced, evidence: Evidence, cache: Cache) -> float:
-    executable = item.backend.prepare(traced)
+def _rerun(item: Item, case: AnyCase, traced: Traced, rule: Rewrite, evidence: Evidence, cache: Cache) -> float:
+    changed = analyze(rewrite_jaxpr(traced.jaxpr, rule), traced.function, traced.inputs)
+    executable = item.backend.prepare(changed)
     assert not isinstance(executable, Artifact)
     arguments = cache.expectations.arguments(item.pairing, case)
     outputs = executable.run([arguments[path] for path, _ in case.signature.dtypes])
