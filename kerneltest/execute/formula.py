@@ -180,10 +180,6 @@ class Formula:
     def check_repeated(self, found: Sequence[Comparison], outputs: Sequence[Array]) -> None:
         """Evaluates the formula again where Python computes its results, and the first ones were wrong.
 
-        Args:
-          found: the comparisons of the first results, some of them wrong.
-          outputs: the kernel's own outputs, which are right.
-
         Raises:
           Failure: `nondeterministic`: the results are others now.
         """

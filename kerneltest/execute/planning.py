@@ -229,15 +229,7 @@ def build_plan(
     problems: tuple[str, ...] = (),
     internal_errors: tuple[InternalError, ...] = (),
 ) -> Plan:
-    """Returns the plan of a run with an id.
-
-    Args:
-      plans: of the collected pairings.
-      items, node_ids: selected to run.
-      settings, run, project: of the run.
-      problems: of the collection.
-      internal_errors: of the planning.
-    """
+    """Returns the plan of a run with an id."""
     whole = (i.backend.wrapped if isinstance(i.backend, UnavailableBackend) else i.backend for i in items)
     backends = {backend.id: backend for backend in whole}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}

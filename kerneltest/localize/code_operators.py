@@ -176,13 +176,7 @@ Expression = int | str
 
 
 def describe_offset(listing: Listing, place: str, name: str) -> str:
-    """Returns the offset of an access in elements and its mask, as a kernel would spell them; "" for no such access.
-
-    Args:
-      listing: the operations of the kernel.
-      place: FILE:LINE of the access.
-      name: the name of the accessed array.
-    """
+    """Returns the offset in elements and the mask of an access to an array at FILE:LINE; "" if there is no such one."""
     for op, source in zip(listing.operations, listing.sources, strict=True):
         if op.name in ("tt.load", "tt.store", "tt.atomic_rmw") and source.place == place:
             buffer, offset = _pointer(listing, op.operands[0])

@@ -361,12 +361,6 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
     Candidates are tried in the same order each time. Nothing that the search compiles stays in the cache. The watchdog
     of the cache's journal ends a candidate that hangs, as in a run.
 
-    Args:
-      item, case: the case of the finding.
-      record: the finding.
-      cache: the run's cache.
-      seconds: time limit, checked before each attempt.
-
     Returns:
       The smallest case. None if the case does not fail again, if it hung or crashed and so must not run again, or if
       there is nothing to shrink: neither values nor a planned signature.
