@@ -433,7 +433,7 @@ def locate_fault(
     cause = cause_of(record.detail)
     first = _if_wrong(simulated, case) if cause is not None and cause.what is ErrorCause.OVERFLOW else None
     if first is not None and (found := find_overflow(first)) is not None:
-        return LineSearch(found.location(confirmed=False), complete=not deadline.is_met)
+        return LineSearch(found, complete=not deadline.is_met)
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
     searches = [partial(_locate_in_equations, evaluated), partial(_locate_in_code, simulated)]
@@ -461,19 +461,19 @@ def _locate_in_code(
     if (first := _if_wrong(replays, cases[0])) is None:
         return None
     rest = [*replays(cases, distinctive=True)][1:]
-    special = find_special_origin(first)
+    special, is_overflow = find_special_origin(first)
     # Overflowing values may have been wrong before, and a NaN need not be all that is wrong.
     explains_all = (
         special is not None
-        and not special.is_overflow
+        and not is_overflow
         and all(is_special(replay) for replay in (first, *rest) if replay.is_wrong)
     )
-    if special is not None and explains_all and not special.others:
-        return special.location(confirmed=True)
+    if special is not None and explains_all and not special.alternatives:
+        return replace(special, confirmed=True)
     further = partial(replays, more, is_over=deadline.is_over)
     location = find_repair(first, lambda: rest, code_repairs(first.kernel), deadline, further)
     if special is not None and (location is None or (explains_all and not location.confirmed)):
-        return special.location(confirmed=False)
+        return special
     return location
 
 

@@ -191,21 +191,10 @@ def _trace_events(replay: CaseReplay) -> list[SpecialEvent]:
     return events
 
 
-@dataclass(frozen=True, slots=True)
-class SpecialOrigin:
-    """The operation from which special values come."""
-
-    source: SourceExpression
-    words: str  # `-inf - -inf is nan, in program (5, 0)`
-    is_overflow: bool  # whether an infinity results from finite numbers, which may be wrong themselves
-    others: tuple[str, ...]  # further lines that contribute
-
-    def location(self, *, confirmed: bool) -> FaultLocation:
-        return FaultLocation(self.source.place, self.source.text, self.words, confirmed, self.others)
-
-
-def find_special_origin(replay: CaseReplay) -> SpecialOrigin | None:
+def find_special_origin(replay: CaseReplay) -> tuple[FaultLocation | None, bool]:
     """Returns the first operation that makes a case's wrong elements NaN or infinite, or loses their NaN.
+
+    Also returns whether an infinity results from finite numbers there, which may be wrong themselves.
 
     An event by itself shows little, since NaN come and go in masked lanes. So the case is replayed with one operation
     repaired at a time: it gives a finite number wherever NaN or an infinity appears, and NaN wherever NaN is lost. If
@@ -213,7 +202,7 @@ def find_special_origin(replay: CaseReplay) -> SpecialOrigin | None:
     """
     appears, lost = (any(_special_elements(c, how).any() for c in replay.comparisons) for how in (True, False))
     if not replay.original.is_defined or not (appears or lost):
-        return None
+        return None, False
     events = [
         event
         for event in _trace_events(replay)
@@ -221,27 +210,28 @@ def find_special_origin(replay: CaseReplay) -> SpecialOrigin | None:
     ]
     origins = [event for event in events if _is_repaired(replay, [event], appears)]
     origins = origins or _combine(replay, events, appears)
-    return _origin(replay, origins) if origins else None
+    if not origins:
+        return None, False
+    return _location(replay, origins), origins[0].kind is SpecialKind.INFINITY_APPEARS
 
 
-def find_overflow(replay: CaseReplay) -> SpecialOrigin | None:
+def find_overflow(replay: CaseReplay) -> FaultLocation | None:
     """Returns the first operation on finite numbers whose result is infinite in a case; None if there is none.
 
     No experiment shows that it makes finite elements wrong.
     """
     found = (e for e in _trace_events(replay) if e.is_overflow and _source(replay.kernel, e).place)
-    return next((_origin(replay, [event]) for event in found), None)
+    return next((_location(replay, [event]) for event in found), None)
 
 
-def _origin(replay: CaseReplay, events: Sequence[SpecialEvent]) -> SpecialOrigin:
+def _location(replay: CaseReplay, events: Sequence[SpecialEvent]) -> FaultLocation:
     event = events[0]
     call, source = replay.kernel.calls[event.call], _source(replay.kernel, event)
     arithmetic = _describe_event(call.listing.operations[event.operation], source.primitive, event)
     program = ", ".join(map(str, program_index(call.kernel.grid, event.program)))
     places = dict.fromkeys(_source(replay.kernel, other).place for other in events)
     others = tuple(place for place in places if place != source.place)
-    is_overflow = event.kind is SpecialKind.INFINITY_APPEARS
-    return SpecialOrigin(source, f"{arithmetic}, in program ({program})", is_overflow, others)
+    return FaultLocation(source.place, source.text, f"{arithmetic}, in program ({program})", False, others)
 
 
 def _source(kernel: MutableKernel, event: SpecialEvent) -> SourceExpression:
