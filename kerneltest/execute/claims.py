@@ -286,7 +286,7 @@ def plain_claim(
         cache.formulas,
         traced,
         case.id,
-        lambda: context.leaves,
+        context.leaves,
         context.expectation,
         trace_wide=_wide_tracer(context),
         coming=coming,
@@ -332,7 +332,7 @@ def claims_of(
             context.cache.formulas,
             variation.traced,
             asked[i][2],
-            lambda: variation.leaves,
+            variation.leaves,
             check.formula or Expectation(expected.values, None, None),
             check.take,
             trace_wide=_wide_tracer(context) if check.formula is None else None,
@@ -515,7 +515,7 @@ class _Judge:
                 gradient_of=claim.check.gradient_of[number] if claim.check.gradient_of else "",
             )
             finding = replace(finding, error_budget=self._budget(shares, number, guard))
-        wrong_call = claim.formula.traced, claim.formula.read_leaves()
+        wrong_call = claim.formula.traced, claim.formula.leaves
         return Outcome(finding, context.arguments, comparison=comparison, wrong_call=wrong_call)
 
     # Adds the error budget of an output that uses much of its bound, or whose bound is too wide to compare any.

@@ -138,7 +138,7 @@ class Formula:
     store: FormulaStore
     traced: Traced  # the function that is called
     key: str  # identifies the call among those of the function
-    read_leaves: ReadLeaves  # returns its inputs
+    leaves: Sequence[Array]  # its inputs
     oracle: Expectation  # the oracle's values for it
     take: Take = whole  # takes the outputs to compare with these values out of all
     trace_wide: TraceWide | None = None  # traces the kernel itself in float64; None if it shall not be
@@ -199,7 +199,7 @@ class Formula:
             try:
                 found = self._compare(specials=True)
                 lost = any((each.wrong & ~np.isfinite(each.actual.astype(np.float64))).any() for each in found)
-                return self._compare() if lost and self._kernel.overflows(self.read_leaves()) else found
+                return self._compare() if lost and self._kernel.overflows(self.leaves) else found
             except NotPromotedError:
                 return ()
 
@@ -220,10 +220,9 @@ class Formula:
             self.store.unrounded[self.traced] = made if isinstance(made, PromotedKernel) else None
         if (kernel := self.store.unrounded[self.traced]) is None:
             return False
-        leaves = self.read_leaves()
         try:
-            outputs = _explained(lambda: kernel([leaf[None] for leaf in leaves]))
-            sample = functools.partial(_sample, kernel, leaves)
+            outputs = _explained(lambda: kernel([leaf[None] for leaf in self.leaves]))
+            sample = functools.partial(_sample, kernel, self.leaves)
             return not is_wrong(compare_closely([output[0] for output in outputs], self.oracle, sample))
         except NotPromotedError:
             return False
@@ -235,9 +234,8 @@ class Formula:
 
     def overflows_own_dtypes(self) -> bool:
         """Returns whether a finite intermediate result is too large for the dtype that it has in the kernel."""
-        leaves = self.read_leaves()
         try:
-            return _explained(lambda: self.store.own_kernel(self.traced).overflows_own_dtypes(leaves))
+            return _explained(lambda: self.store.own_kernel(self.traced).overflows_own_dtypes(self.leaves))
         except NotPromotedError:
             return False
 
@@ -248,10 +246,9 @@ class Formula:
         """
 
         def sample() -> Sequence[Array]:
-            leaves = self.read_leaves()
             self.store.process.enter_phase(Phase.EXPECTING)
             try:
-                return self._take_samples(_sample(self.store.own_kernel(self.traced), leaves, arithmetic))
+                return self._take_samples(_sample(self.store.own_kernel(self.traced), self.leaves, arithmetic))
             except NotPromotedError:
                 return ()
 
@@ -262,17 +259,16 @@ class Formula:
         kernel, known = self._kernel, self.store.outputs
         self.store.process.enter_phase(Phase.RUNNING)
         if (self.traced, self.key) not in known:
-            leaves = self.read_leaves()
-            most = _MOST // (1 + sum(leaf.size for leaf in leaves))
+            most = _MOST // (1 + sum(leaf.size for leaf in self.leaves))
             others = [(key, read()) for key, read in itertools.islice(self.coming(), most)]
-            keys, inputs = [self.key, *(key for key, _ in others)], [leaves, *(each for _, each in others)]
+            keys, inputs = [self.key, *(key for key, _ in others)], [self.leaves, *(each for _, each in others)]
             try:
                 results = _explained(lambda: kernel([np.stack(column) for column in zip(*inputs, strict=True)]))
             except NotPromotedError:
                 if not others:
                     raise
                 keys = keys[:1]  # another case may be the cause
-                results = _explained(lambda: kernel([leaf[None] for leaf in leaves]))
+                results = _explained(lambda: kernel([leaf[None] for leaf in self.leaves]))
             for row, key in enumerate(keys):
                 known[self.traced, key] = tuple(output[row] for output in results)
         return known.pop((self.traced, self.key))
@@ -284,14 +280,13 @@ class Formula:
         store.sampled[self.traced] += 1
         if (found := store.samples.pop((self.traced, self.key), None)) is not None:
             return self._take_samples(found)
-        leaves = self.read_leaves()
         constants = sum(np.size(constant) for constant in self.traced.jaxpr.consts)
-        size = constants + sum(leaf.size for leaf in leaves) + sum(math.prod(o.shape) for o in self.traced.outputs)
+        size = constants + sum(leaf.size for leaf in self.leaves) + sum(math.prod(o.shape) for o in self.traced.outputs)
         most = min(store.sampled[self.traced] - 1, _MOST_SAMPLED // (1 + FORMULA_ARITHMETIC.rows * size))
         known = store.right, store.samples
         coming = (each for each in self.coming() if not any((self.traced, each[0]) in answers for answers in known))
         others = list(itertools.islice(coming, 0 if self.traced in store.unbatched else most))
-        inputs = [leaves, *(read() for _, read in others)]
+        inputs = [self.leaves, *(read() for _, read in others)]
         columns = [np.stack(column) for column in zip(*inputs, strict=True)]
         try:
             results = _explained(lambda: kernel.sample_cases(columns, FORMULA_ARITHMETIC))
@@ -299,7 +294,7 @@ class Formula:
             if not others:
                 raise
             store.unbatched.add(self.traced)  # as where cases take different branches
-            return self._take_samples(_sample(kernel, leaves, FORMULA_ARITHMETIC))
+            return self._take_samples(_sample(kernel, self.leaves, FORMULA_ARITHMETIC))
         for row, (key, _) in enumerate(others, 1):
             store.samples[self.traced, key] = tuple(output[row].copy() for output in results)
         return self._take_samples(tuple(output[0] for output in results))
