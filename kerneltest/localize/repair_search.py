@@ -283,11 +283,7 @@ R = TypeVar("R", bound=Replay)
 
 
 def find_repair(
-    first: Replay,
-    rest: Callable[[], Sequence[Replay]],
-    repairs: Iterable[Repair],
-    deadline: Deadline,
-    more: Callable[[], Iterator[Replay]],
+    first: Replay, rest: Iterable[Replay], repairs: Iterable[Repair], deadline: Deadline, more: Iterable[Replay]
 ) -> FaultLocation | None:
     """Returns the location of the cheapest repair that makes every replay right, or else of one that makes some right.
 
@@ -296,10 +292,10 @@ def find_repair(
 
     Args:
       first: a wrong replay.
-      rest: returns further replays, wrong and right.
+      rest: further replays, wrong and right.
       repairs: the repairs of the kernel, those with the lowest cost first.
       deadline: when to give up. Ordinary searches end long before.
-      more: yields replays on which the best repairs are tried to tell them apart, wrong and right.
+      more: replays on which the best repairs are tried to tell them apart, wrong and right.
     """
     candidates, replays, complete = _try_repairs(first, rest, repairs, deadline)
     least = min((left for _, left in candidates), default=0)
@@ -309,7 +305,7 @@ def find_repair(
     untried = {repair.place for repair in best[_MOST_CANDIDATES:]}
     best = best[:_MOST_CANDIDATES]
     wrong = [replay for replay in replays if replay.is_wrong]
-    for replay in islice(more(), _MOST_FURTHER):
+    for replay in islice(more, _MOST_FURTHER):
         if replay.is_wrong:
             wrong.append(replay)
         elif not least:
@@ -335,7 +331,7 @@ def find_repair(
 
 
 def _try_repairs(
-    first: Replay, rest: Callable[[], Sequence[Replay]], repairs: Iterable[Repair], deadline: Deadline
+    first: Replay, rest: Iterable[Replay], repairs: Iterable[Repair], deadline: Deadline
 ) -> tuple[list[tuple[Repair, int]], list[Replay], bool]:
     # The repairs that make the first wrong replay right, and of the others all or some, and no right one wrong: each
     # with the number that stays wrong. Then all replays, and whether all repairs were tried.
@@ -346,7 +342,7 @@ def _try_repairs(
             break
         fixing += compress(chunk, _are_right(first, chunk))
         tried += len(chunk)
-    replays = [first, *rest()] if fixing else [first]
+    replays = [first, *rest] if fixing else [first]
     count = sum(replay.is_wrong for replay in replays)
     left, breaks = [0] * len(fixing), [False] * len(fixing)
     for replay in replays:
@@ -470,8 +466,8 @@ def _locate_in_code(
     )
     if special is not None and explains_all and not special.alternatives:
         return replace(special, confirmed=True)
-    further = partial(replays, more, is_over=deadline.is_over)
-    location = find_repair(first, lambda: rest, code_repairs(first.kernel), deadline, further)
+    further = replays(more, is_over=deadline.is_over)
+    location = find_repair(first, rest, code_repairs(first.kernel), deadline, further)
     if special is not None and (location is None or (explains_all and not location.confirmed)):
         return special
     return location
@@ -485,6 +481,6 @@ def _locate_in_equations(
 ) -> FaultLocation | None:
     if (first := _if_wrong(replays, cases[0])) is None:
         return None
-    until = partial(replays, is_over=deadline.is_over)
-    rest, further = lambda: [*until(cases, distinctive=True)][1:], partial(until, more)
+    rest = islice(replays(cases, distinctive=True, is_over=deadline.is_over), 1, None)
+    further = replays(more, is_over=deadline.is_over)
     return find_repair(first, rest, equation_repairs(first.kernel), deadline, further)

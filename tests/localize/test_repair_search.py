@@ -70,7 +70,7 @@ def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
 ) -> None:
     replays = [FakeReplay(i, ONE if i < repaired else OTHER, most_edits=most) for i in range(10)]
     repairs = [_repair(1, "one"), _repair(2, "neither")]
-    found = find_repair(replays[0], lambda: replays[1:], repairs, Deadline(seconds), lambda: iter(()))
+    found = find_repair(replays[0], replays[1:], repairs, Deadline(seconds), ())
     if split:
         assert found is not None
         assert found.explained == tuple(map(str, range(repaired)))
@@ -89,7 +89,7 @@ def test_a_repair_is_not_confirmed_if_replays_are_missing_for_want_of_time(late:
         if not deadline.is_over():
             yield FakeReplay(1, ONE)
 
-    found = find_repair(first, lambda: [*replays("rest")], [_repair(1, "one")], deadline, lambda: replays("more"))
+    found = find_repair(first, replays("rest"), [_repair(1, "one")], deadline, replays("more"))
     assert found is None or not found.confirmed
 
 
