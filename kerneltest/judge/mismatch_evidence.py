@@ -236,8 +236,8 @@ def _lowering_differences(pairing: Pairing, signature: Signature, *, models_oper
 # The operation for which lowered code has numbers in place of NaN in the wrong elements of an output, if any. NumPy's
 # evaluation of the kernel is NaN in each of them, and a number once this operation alone drops NaN.
 def _find_nan_dropping(mismatch: MismatchContext) -> tuple[str, ...]:
-    actual, expected, wrong = (getattr(mismatch.comparison, name) for name in ("actual", "expected", "wrong"))
-    if not (is_float(actual.dtype) and (~np.isnan(actual) & np.isnan(expected))[wrong].all()):
+    actual, wrong = mismatch.comparison.actual, mismatch.comparison.wrong
+    if not is_float(actual.dtype) or not (~np.isnan(actual) & np.isnan(mismatch.comparison.expected))[wrong].all():
         return ()
     leaves = [mismatch.arguments[path][None] for path, _ in mismatch.signature.dtypes]
     with suppress(Failure, UnknownError):
