@@ -129,23 +129,21 @@ class EquationReplay:
     @cached_property
     def has_wrong_formula(self) -> bool:
         """True if an output of the original kernel is wrong without roundings."""
-        return any(is_wrong(self._found(check, rounded)) for check, rounded in self._questions if not rounded)
+        return any(is_wrong(self._found(check, False)) for check in self._asked(rounded=False))
 
     @cached_property
     def is_wrong_as_rounded(self) -> bool:
         """True if an output of the original kernel is wrong with the roundings of its dtypes."""
-        return any(is_wrong(self._found(check, rounded)) for check, rounded in self._questions if rounded)
+        return any(is_wrong(self._found(check, True)) for check in self._asked(rounded=True))
 
     @cached_property
     def is_wrong(self) -> bool:
         """True if an output of the original kernel is wrong, with or without rounding."""
         return self.has_wrong_formula or self.is_wrong_as_rounded
 
-    @property
-    def _questions(self) -> Iterator[tuple[int, bool]]:
-        # The numbers of the checks, and whether they are made without rounding or with it.
-        yield from ((number, False) for number, formula in enumerate(self._formulas) if formula is not None)
-        yield from ((number, True) for number in range(len(self._checks)))
+    def _asked(self, *, rounded: bool) -> list[int]:
+        # The numbers of the checks that are made with rounding, or without it.
+        return [number for number, formula in enumerate(self._formulas) if rounded or formula is not None]
 
     def _compare(self, check: int, rounded: bool, outputs: Outputs) -> list[Comparison]:
         part, formula = self._checks[check].take(outputs), self._formulas[check]
@@ -165,7 +163,7 @@ class EquationReplay:
         """Tells for each edit whether it leaves no element wrong, neither with rounding nor without."""
         found = [True] * len(edits)
         for rounded in (False, True):
-            checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
+            checks = self._asked(rounded=rounded)
             left = [number for number, right in enumerate(found) if right and checks]
             runs = self.kernel.run_all(self._leaves, [edits[number] for number in left], rounded=rounded)
             for number, run in zip(left, runs, strict=True):
@@ -174,8 +172,8 @@ class EquationReplay:
 
     def disturbed(self, edits: Sequence[MakeEdit]) -> list[tuple[bool, bool]]:
         """Tells for each edit whether it changes an element that is wrong, and one that is right."""
-        rounded = not any(is_wrong(self._found(*question)) for question in self._questions if not question[1])
-        checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
+        rounded = not self.has_wrong_formula
+        checks = self._asked(rounded=rounded)
         found = []
         for run in self.kernel.run_all(self._leaves, edits, rounded=rounded):
             if run is None:
