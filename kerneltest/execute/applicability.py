@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Raised
@@ -24,12 +23,68 @@ NO_CALL = "no signature reaches a Pallas call, so there is no kernel to test"
 _MOST_FAILURES = 3  # signatures that fail one after another, before the rest is taken to fail, too
 
 
+class PlanTraces:
+    """The traces for which one plan of a pairing asks. Later plans may be made with other settings of JAX."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.known: dict[tuple[Pairing, Signature, str], Traced | Failure] = {}
+
+    def of(self, pairing: Pairing, signature: Signature, platform: str = "") -> Traced | Failure:
+        """Returns the trace of a kernel for a platform, or the failure, which is reported when a case is judged.
+
+        Raises:
+          Failure: `hang`, as all cases may, or that of a kernel that fails the first time only.
+        """
+        key = pairing.origin, signature, platform
+        if key not in self.known:
+            self.journal.enter_phase(Phase.TRACING)  # a step of its own, for which the whole time limit is left
+            try:
+                self.known[key] = _trace(pairing, signature, platform)
+            finally:
+                self.journal.enter_phase(Phase.PLANNING)
+        return self.known[key]
+
+
+def _trace(pairing: Pairing, signature: Signature, platform: str) -> Traced | Failure:
+    try:
+        return trace(pairing, signature, platform)
+    except BaseException as error:
+        reraise_interrupt(error)
+        failure = assign_blame(error, Phase.TRACING)
+        if failure.verdict is Verdict.HANG:
+            raise failure from None
+        check_raises_again(failure, "", lambda: trace(pairing, signature, platform))
+        return failure
+
+
+# The traces of the pairing that is being planned; None while a case is judged, whose steps are its own.
+_PLAN: ContextVar[PlanTraces | None] = ContextVar("_PLAN", default=None)
+
+
+@contextmanager
+def note_traces(journal: Journal) -> Iterator[PlanTraces]:
+    """Makes each trace that a plan asks for once."""
+    traces = PlanTraces(journal)
+    token = _PLAN.set(traces)
+    try:
+        yield traces
+    finally:
+        _PLAN.reset(token)
+
+
+def trace_if_possible(pairing: Pairing, signature: Signature) -> Traced | None:
+    """Returns the trace of a kernel; None if it fails. It raises as `PlanTraces.of` does."""
+    plan = _PLAN.get()
+    found = plan.of(pairing, signature) if plan is not None else _trace(pairing, signature, "")
+    return found if isinstance(found, Traced) else None
+
+
 class Applicability:
     """The applicability of a pairing, signature by signature. Kernels are traced only as far as an answer needs it."""
 
-    def __init__(self, pairing: Pairing, depth: str, journal: Journal) -> None:
-        self._pairing, self._depth, self._journal = pairing, depth, journal
-        self._traces: dict[tuple[Signature, str], Traced | Failure] = {}
+    def __init__(self, pairing: Pairing, depth: str, traces: PlanTraces) -> None:
+        self._pairing, self._depth, self._traces = pairing, depth, traces
 
     def judge(self, backend: Backend) -> tuple[str, Traced | Failure | None]:
         """Returns why a backend serves no signature of the kernel, or "", and how the kernel is traced for it.
@@ -41,9 +96,9 @@ class Applicability:
         failures: list[Failure] = []
         fails_here = False  # on this platform, and not on all
         for signature in signatures(declared, self._depth):
-            traced = general = self._trace(declared, signature, "")
+            traced = general = self._traces.of(declared, signature)
             if isinstance(general, Traced) and backend.platform and general.by_platform:
-                traced = self._trace(declared, signature, backend.platform)
+                traced = self._traces.of(declared, signature, backend.platform)
             if isinstance(traced, Failure):
                 reason = _refusal(traced) if traced is not general else ""
             else:
@@ -66,7 +121,7 @@ class Applicability:
         """Returns a sentence if no signature has a Pallas call and an output to test; "" if one has, or may have."""
         planned, is_kernel, calls = signatures(self._pairing, self._depth), False, False
         for signature in planned:
-            traced = self._trace(self._pairing, signature, "")
+            traced = self._traces.of(self._pairing, signature)
             if isinstance(traced, Failure) or (
                 traced.uses_call and any(0 not in each.shape for each in traced.outputs)
             ):
@@ -92,76 +147,11 @@ class Applicability:
             code = getattr(innermost_function(self._pairing.kernel), "__code__", None)
             if code is not None:
                 yield f"{relative_path(code.co_filename)}:{code.co_firstlineno}"
-        for traced in self._traces.values():
+        for traced in self._traces.known.values():
             for call in traced.calls if isinstance(traced, Traced) else ():
                 place = location_of_argument(line_of(call.equation.source_info), "interpret")
                 if _INTERPRETS.search(source_line(place)):
                     yield place
-
-    def _trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced | Failure:
-        key = signature, platform
-        if key not in self._traces:
-            self._journal.enter_phase(Phase.TRACING)
-            try:
-                self._traces[key] = trace(pairing, signature, platform)
-            except BaseException as error:  # reported when a case is judged
-                reraise_interrupt(error)
-                self._traces[key] = failure = assign_blame(error, Phase.TRACING)
-                if failure.verdict is Verdict.HANG:  # and so may all cases
-                    raise failure from None
-                check_raises_again(failure, "", lambda: trace(pairing, signature, platform))
-            finally:
-                self._journal.enter_phase(Phase.PLANNING)
-        return self._traces[key]
-
-
-def trace_if_possible(pairing: Pairing, signature: Signature) -> Traced | None:
-    """Returns the trace of a kernel; None if it fails, which is reported when a case is judged.
-
-    Raises:
-      Failure: `hang`, or that of a kernel that fails the first time only.
-    """
-    if (plan := _PLAN.get()) is None:
-        return _attempt_trace(pairing, signature)
-    key = pairing, signature
-    if key not in plan.traces:
-        plan.journal.enter_phase(Phase.TRACING)
-        try:
-            plan.traces[key] = _attempt_trace(pairing, signature)
-        finally:
-            plan.journal.enter_phase(Phase.PLANNING)
-    return plan.traces[key]
-
-
-def _attempt_trace(pairing: Pairing, signature: Signature) -> Traced | None:
-    try:
-        return trace(pairing, signature)
-    except Failure as failure:
-        if failure.verdict is Verdict.HANG:
-            raise
-        check_raises_again(failure, "", lambda: trace(pairing, signature))
-        return None
-
-
-class _PlanTraces(NamedTuple):
-    """The traces for which one plan of a pairing asks. Later plans may be made with other settings of JAX."""
-
-    journal: Journal
-    traces: dict[tuple[Pairing, Signature], Traced | None]
-
-
-# The traces of the pairing that is being planned; None while a case is judged, whose steps are its own.
-_PLAN: ContextVar[_PlanTraces | None] = ContextVar("_PLAN", default=None)
-
-
-@contextmanager
-def note_traces(journal: Journal) -> Iterator[None]:
-    """Makes each trace that a plan asks for once, inside a step of its own, for which the whole time limit is left."""
-    token = _PLAN.set(_PlanTraces(journal, {}))
-    try:
-        yield
-    finally:
-        _PLAN.reset(token)
 
 
 def reaches_kernel(traced: Traced) -> bool:

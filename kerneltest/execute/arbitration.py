@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerneltest.backends.base import Executable, Outputs
-from kerneltest.core.details import Contradicted, ErrorCause, Mismatch, first_line
+from kerneltest.core.details import Contradicted, ErrorCause, first_line
 from kerneltest.core.dtypes import Array, is_float, widen
 from kerneltest.core.failures import Guard
 from kerneltest.core.precision import Precision
@@ -26,6 +26,7 @@ from kerneltest.judge.formula import MOST_UNSTABLE, rounding_cause
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules, LoweredRules
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
+from kerneltest.triage.symptoms import cause_of
 
 _VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH)
 
@@ -79,8 +80,7 @@ def overrule_interpreter(
 # Whether the kernel's own rounding explains the wrong values, or they are off by little. The lowered code, which may
 # add in another order, is then right by chance.
 def _is_own_rounding(outcome: Outcome) -> bool:
-    detail, found = outcome.record.detail, outcome.comparison
-    stated = detail.cause if isinstance(detail, Mismatch) else None
+    stated, found = cause_of(outcome.record.detail), outcome.comparison
     if stated is not None and stated.what in (ErrorCause.UNSTABLE, ErrorCause.OVERFLOW):
         return True
     cause = rounding_cause([found], None) if found is not None else None

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from kerneltest.backends.base import Backend, BatchExecutable, ContradictedError, Executable, FastPath, Outputs
 from kerneltest.backends.device import device_responds
-from kerneltest.core.details import Contradicted, Nondeterministic, Stated, format_index
+from kerneltest.core.details import Contradicted, Stated, format_index
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import (
     Failure,
@@ -25,7 +23,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import CaseContext, WrongOutputError
 from kerneltest.execute.expectations import REPEATED
 from kerneltest.execute.item import Outcome
-from kerneltest.judge.compare import compare, is_wrong
+from kerneltest.judge.compare import compare, first_difference, is_wrong
 from kerneltest.numerics.rounding_bounds import SAMPLE_ROWS, sample_together
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
@@ -175,7 +173,7 @@ def _allow(context: CaseContext, error: Exception) -> None:
 def judge_on_either(
     context: CaseContext,
     on_fast_path: Callable[[], Outcome],
-    prepared: Callable[[list[Outputs]], Outcome],
+    prepared: Callable[[], Outcome],
     again: Callable[[], object],
 ) -> Outcome:
     """Judges a case on the fast path and, unless it passes there, on the prepared executable.
@@ -183,7 +181,7 @@ def judge_on_either(
     Args:
       context: the case.
       on_fast_path: judges it on the fast path.
-      prepared: judges it on the prepared executable, and adds the outputs of each claim to a list.
+      prepared: judges it on the prepared executable.
       again: runs the kernel on the fast path, unchecked.
 
     Raises:
@@ -197,11 +195,10 @@ def judge_on_either(
     except Exception as error:
         _allow(context, error)
         seen = error
-    claimed: list[Outputs] = []
-    outcome = prepared(claimed)
+    outcome = prepared()
     if outcome.record.verdict is not Verdict.PASS:
         return outcome
-    said = _contradiction(context, seen, claimed, again)
+    said = _contradiction(context, seen, outcome.claimed, again)
     if not said:
         return outcome
     detail = Contradicted(said)
@@ -217,7 +214,7 @@ def _contradiction(
         detail = seen.differs_from(claimed)
         if calls_back:
             raise Failure(Verdict.NONDETERMINISTIC, detail)
-        return f"gave {detail.first} for {detail.second} in {seen.array}{format_index(seen.index)}"
+        return f"gave {detail.first} for {detail.second} in {seen.array}{format_index(detail.index)}"
     if isinstance(seen, ContradictedError):
         if calls_back and context.pairing.reproducible:
             for run, outputs in seen.runs:
@@ -243,12 +240,9 @@ def check_repeated(outputs: Sequence[Array], again: Sequence[Array], defined: Se
       Failure: `nondeterministic`.
     """
     for number, (one, other, where) in enumerate(zip(outputs, again, defined, strict=True)):
-        differs = np.argwhere((one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}")) & where)
-        if len(differs):
-            at = tuple(map(int, differs[0]))
-            values = str(one[at]), str(other[at])
-            detail = Nondeterministic(f"output {number}", at, *values, len(differs), one.size)
-            raise Failure(Verdict.NONDETERMINISTIC, detail)
+        differs = (one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}")) & where
+        if differs.any():
+            raise Failure(Verdict.NONDETERMINISTIC, first_difference(f"output {number}", one, other, differs))
 
 
 def checked_executable(context: CaseContext) -> Executable:

@@ -222,14 +222,6 @@ class EvidenceLimits:
             self.seconds -= time.monotonic() - started
 
 
-@dataclass(slots=True)
-class Fingerprints:
-    """Fingerprints of traced functions, and of the inputs and the expectations of cases, with or without bounds."""
-
-    functions: dict[Traced, Fingerprint] = field(default_factory=dict)
-    cases: dict[tuple[str, bool], Fingerprint] = field(default_factory=dict)
-
-
 class Cache:
     """The state that the cases of the current pairing and dtype share; that of the next ones replaces it.
 
@@ -238,7 +230,8 @@ class Cache:
     Attributes:
       process: the state of the process that runs the cases.
       owner: identifies the pairing and the dtype; None before the first one.
-      traces, executables, expectations, batch, evidence, fingerprints: of the pairing.
+      traces, executables, expectations, batch, evidence: of the pairing.
+      fingerprints: of traced functions, and of the inputs and the expectations of cases, with or without bounds.
       formulas: what is known of its kernels without rounding.
       passes: the executable and the record of cases that passed, by the executable's identity and the case.
     """
@@ -260,7 +253,7 @@ class Cache:
         self.expectations = Expectations(self.process)
         self.batch = Batch(self.process)
         self.evidence = EvidenceLimits(self.process)
-        self.fingerprints = Fingerprints()
+        self.fingerprints: dict[Traced | tuple[str, bool], Fingerprint] = {}
         self.formulas = FormulaStore(self.process)
         self.passes: dict[tuple[int, str], tuple[Executable, Record]] = {}
 

@@ -27,7 +27,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.formula import Formula, Take, whole
 from kerneltest.execute.item import Item, Outcome
-from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong, without_doubted
+from kerneltest.judge.compare import Comparison, compare_outputs, first_difference, is_wrong, without_doubted
 from kerneltest.judge.formula import (
     BITS_UNSTABLE,
     OwnRounding,
@@ -42,6 +42,7 @@ from kerneltest.judge.formula import (
     rounding_cause,
 )
 from kerneltest.judge.mismatch_evidence import mismatch_record
+from kerneltest.judge.relations import MismatchContext
 from kerneltest.numerics.spread import ErrorShare
 from kerneltest.numerics.tracked import calls_linear_algebra
 from kerneltest.oracle.expectation import Expectation, ExpectedOutputs, Outputs
@@ -78,17 +79,10 @@ class WrongOutputError(Exception):
         self.claim, self.output, self.comparison = claim, output, comparison
         self.array = f"output {output}" + (f" ({label})" if label else "")
 
-    @property
-    def index(self) -> tuple[int, ...]:
-        """The first wrong element."""
-        return tuple(map(int, np.argwhere(self.comparison.wrong)[0]))
-
     def differs_from(self, claimed: Sequence[Outputs]) -> Nondeterministic:
         """Returns the detail for a second run that is right, from the outputs of each of its claims."""
-        wrong, index = self.comparison.wrong, self.index
         second = claimed[self.claim][self.output] if self.claim < len(claimed) else self.comparison.expected
-        values = str(self.comparison.actual[index]), str(second[index])
-        return Nondeterministic(self.array, index, *values, int(wrong.sum()), wrong.size)
+        return first_difference(self.array, self.comparison.actual, second, self.comparison.wrong)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +286,7 @@ def plain_claim(
         cache.formulas,
         traced,
         case.id,
-        lambda: context.leaves,
+        context.leaves,
         context.expectation,
         trace_wide=_wide_tracer(context),
         coming=coming,
@@ -338,7 +332,7 @@ def claims_of(
             context.cache.formulas,
             variation.traced,
             asked[i][2],
-            lambda: variation.leaves,
+            variation.leaves,
             check.formula or Expectation(expected.values, None, None),
             check.take,
             trace_wide=_wide_tracer(context) if check.formula is None else None,
@@ -505,25 +499,23 @@ class _Judge:
             raise WrongOutputError(len(self.claimed) - 1, number, label, comparison)
         context.cache.process.enter_phase(Phase.JUDGING)
         with context.cache.evidence.guard() as guard:
+            signature, expecting = context.case.signature, lambda: context.cache.process.in_phase(Phase.EXPECTING)
             finding = mismatch_record(
                 self.record,
-                pairing,
-                context.case.signature,
-                context.arguments,
-                number,
-                comparison,
+                MismatchContext(
+                    pairing, signature, context.arguments, number, comparison, (), guard.deadline, expecting
+                ),
                 depth=context.depth,
                 structural=context.case.family.structural,
                 models_operands=self.record.tolerance == BIT_FOR_BIT
                 or getattr(pairing.tolerance, "models_operands", False),
                 guard=guard,
-                expecting=lambda: context.cache.process.in_phase(Phase.EXPECTING),
                 call=label,
                 cause=cause,
                 gradient_of=claim.check.gradient_of[number] if claim.check.gradient_of else "",
             )
             finding = replace(finding, error_budget=self._budget(shares, number, guard))
-        wrong_call = claim.formula.traced, claim.formula.read_leaves()
+        wrong_call = claim.formula.traced, claim.formula.leaves
         return Outcome(finding, context.arguments, comparison=comparison, wrong_call=wrong_call)
 
     # Adds the error budget of an output that uses much of its bound, or whose bound is too wide to compare any.
@@ -549,15 +541,8 @@ class _Judge:
         return guard.collect("dividing the error bound", lambda: budget_parts(shares(number)), ())
 
 
-def judge_claims(
-    context: CaseContext,
-    record: Record,
-    claims: Iterable[Claim],
-    *,
-    with_evidence: bool = True,
-    claimed: list[Outputs] | None = None,
-) -> Outcome:
-    """Judges the claims about the outputs of a case, which are made one at a time; adds these outputs to `claimed`.
+def judge_claims(context: CaseContext, record: Record, claims: Iterable[Claim], *, with_evidence: bool) -> Outcome:
+    """Judges the claims about the outputs of a case, which are made one at a time.
 
     Returns:
       The record of a pass with the number of elements compared, or the finding of the first claim that does not hold.
@@ -568,14 +553,14 @@ def judge_claims(
     """
     noise = context.cache.expectations.noise(context.case, context.arguments)
     guard = Guard(context.cache.process.internal_failures)
-    judge = _Judge(context, record, with_evidence, noise, guard, [] if claimed is None else claimed)
+    judge = _Judge(context, record, with_evidence, noise, guard, [])
     for claim in claims:
         if (finding := judge.judge(claim)) is not None:
             return finding
     record, message = judge.record, judge.record.message
     if record.undefined and not record.defined:
         message = "nothing was compared: the oracle leaves all elements undefined"
-    return Outcome(replace(record, message="" if record.compared else message))
+    return Outcome(replace(record, message="" if record.compared else message), claimed=judge.claimed)
 
 
 # The cause of wrong outputs; None if it is unknown.

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -83,9 +83,6 @@ class BoundedStore(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
 
     def __len__(self) -> int:
         return len(self._first) + len(self._latest)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._first or key in self._latest
 
 
 # Families whose cases are evaluated and run twice: in each group, those most sensitive to the order of operations. The
@@ -187,13 +184,11 @@ class Expectations:
         known = self.cases.get(case.id)
         if known is None or known.bitwise != bitwise:  # the kernel may be exact on one platform only
             self.filled.pop(case.id, None)
-            self._process.enter_phase(Phase.EXPECTING)
             self._process.journal.counts["oracle evaluations"] += 1
             evaluated = self.evaluations.pop(case.id, None)
-            expectation: Expectation | Failure
-            try:
-                self._raise_known(Phase.EXPECTING, case)
-                expectation = expect(
+
+            def evaluate() -> Expectation:
+                expected = expect(
                     pairing,
                     case.signature,
                     arguments,
@@ -204,9 +199,14 @@ class Expectations:
                     names=traced.output_names,
                 )
                 if case.family.name == "all_masked_array":
-                    check_all_masked(pairing, case.target, expectation)
+                    check_all_masked(pairing, case.target, expected)
+                return expected
+
+            expectation: Expectation | Failure
+            try:
+                expectation = self._attempt(Phase.EXPECTING, case, evaluate)
             except Failure as failure:
-                expectation = self.failures[Phase.EXPECTING, case.id] = failure
+                expectation = failure
             self.cases[case.id] = CachedExpectation(pairing, case.signature, arguments, expectation, bitwise)
         expected = self.cases[case.id]
         if isinstance(expected.expectation, Failure):
@@ -223,14 +223,11 @@ class Expectations:
         if expected is not None and isinstance(known := expected.expectation, Expectation):
             return Evaluation(expected.arguments, (known.values, known.defined))
         if case.id not in self.evaluations:
-            self._process.enter_phase(Phase.EXPECTING)
             wide = {path: widen(value) for path, value in arguments.items()}
-            self._raise_known(Phase.EXPECTING, case)
-            with (
-                self._remember(Phase.EXPECTING, case),
-                convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR, with_source=True),
-            ):
-                answer = evaluate_oracle(pairing, case.signature, wide, traced.outputs, traced.output_names)
+            evaluate = functools.partial(
+                evaluate_oracle, pairing, case.signature, wide, traced.outputs, traced.output_names
+            )
+            answer = self._attempt(Phase.EXPECTING, case, evaluate, f"oracle {pairing.name}")
             self.evaluations[case.id] = Evaluation(arguments, answer)
         return self.evaluations[case.id]
 
@@ -258,22 +255,17 @@ class Expectations:
             return evaluated.arguments
         if (filled := self.filled.get(case.id)) is not None:
             return filled
-        self._process.enter_phase(Phase.FILLING)
-        self._raise_known(Phase.FILLING, case)
-        with (
-            self._remember(Phase.FILLING, case),
-            convert_exceptions(f"family {case.family.name}", Verdict.ORACLE_ERROR, with_source=True),
-        ):
-            return case.fill(pairing)
+        return self._attempt(Phase.FILLING, case, functools.partial(case.fill, pairing), f"family {case.family.name}")
 
-    def _raise_known(self, phase: Phase, case: AnyCase) -> None:
+    # Returns what a function of the user computes in a phase; `user`, if given, names it in what it raises.
+    def _attempt(self, phase: Phase, case: AnyCase, compute: Callable[[], _Value], user: str = "") -> _Value:
+        self._process.enter_phase(phase)
         if failure := self.failures.get((phase, case.id)):
             raise failure.with_traceback(None)
-
-    @contextmanager
-    def _remember(self, phase: Phase, case: AnyCase) -> Iterator[None]:
+        converted = convert_exceptions(user, Verdict.ORACLE_ERROR, with_source=True) if user else nullcontext()
         try:
-            yield
+            with converted:
+                return compute()
         except Failure as failure:
             self.failures[phase, case.id] = failure
             raise

@@ -11,13 +11,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from kerneltest.core.details import Nondeterministic, Stated
+from kerneltest.core.details import Stated
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, Origin, comes_from, format_exception, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.expectations import BoundedStore
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.judge.compare import Comparison, is_wrong
+from kerneltest.judge.compare import Comparison, first_difference, is_wrong
 from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely, formula_answer
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.records.journal import Phase
@@ -138,7 +138,7 @@ class Formula:
     store: FormulaStore
     traced: Traced  # the function that is called
     key: str  # identifies the call among those of the function
-    read_leaves: ReadLeaves  # returns its inputs
+    leaves: Sequence[Array]  # its inputs
     oracle: Expectation  # the oracle's values for it
     take: Take = whole  # takes the outputs to compare with these values out of all
     trace_wide: TraceWide | None = None  # traces the kernel itself in float64; None if it shall not be
@@ -180,10 +180,6 @@ class Formula:
     def check_repeated(self, found: Sequence[Comparison], outputs: Sequence[Array]) -> None:
         """Evaluates the formula again where Python computes its results, and the first ones were wrong.
 
-        Args:
-          found: the comparisons of the first results, some of them wrong.
-          outputs: the kernel's own outputs, which are right.
-
         Raises:
           Failure: `nondeterministic`: the results are others now.
         """
@@ -193,10 +189,8 @@ class Formula:
         if again and all(a.actual.tobytes() == b.actual.tobytes() for a, b in zip(found, again, strict=True)):
             return
         number, first = next((i, each) for i, each in enumerate(found) if each.wrong.any())
-        index = tuple(map(int, np.argwhere(first.wrong)[0]))
-        values = str(first.actual[index]), str((again[number].actual if again else outputs[number])[index])
-        array, count = f"output {number} without rounding", int(first.wrong.sum())
-        raise Failure(Verdict.NONDETERMINISTIC, Nondeterministic(array, index, *values, count, first.wrong.size))
+        second, array = again[number].actual if again else outputs[number], f"output {number} without rounding"
+        raise Failure(Verdict.NONDETERMINISTIC, first_difference(array, first.actual, second, first.wrong))
 
     def evidence(self) -> Sequence[Comparison]:
         """Returns the comparison of each output, of special values too; () if the formula cannot be evaluated."""
@@ -205,7 +199,7 @@ class Formula:
             try:
                 found = self._compare(specials=True)
                 lost = any((each.wrong & ~np.isfinite(each.actual.astype(np.float64))).any() for each in found)
-                return self._compare() if lost and self._kernel.overflows(self.read_leaves()) else found
+                return self._compare() if lost and self._kernel.overflows(self.leaves) else found
             except NotPromotedError:
                 return ()
 
@@ -226,10 +220,9 @@ class Formula:
             self.store.unrounded[self.traced] = made if isinstance(made, PromotedKernel) else None
         if (kernel := self.store.unrounded[self.traced]) is None:
             return False
-        leaves = self.read_leaves()
         try:
-            outputs = _explained(lambda: kernel([leaf[None] for leaf in leaves]))
-            sample = functools.partial(_sample, kernel, leaves)
+            outputs = _explained(lambda: kernel([leaf[None] for leaf in self.leaves]))
+            sample = functools.partial(_sample, kernel, self.leaves)
             return not is_wrong(compare_closely([output[0] for output in outputs], self.oracle, sample))
         except NotPromotedError:
             return False
@@ -241,9 +234,8 @@ class Formula:
 
     def overflows_own_dtypes(self) -> bool:
         """Returns whether a finite intermediate result is too large for the dtype that it has in the kernel."""
-        leaves = self.read_leaves()
         try:
-            return _explained(lambda: self.store.own_kernel(self.traced).overflows_own_dtypes(leaves))
+            return _explained(lambda: self.store.own_kernel(self.traced).overflows_own_dtypes(self.leaves))
         except NotPromotedError:
             return False
 
@@ -254,10 +246,9 @@ class Formula:
         """
 
         def sample() -> Sequence[Array]:
-            leaves = self.read_leaves()
             self.store.process.enter_phase(Phase.EXPECTING)
             try:
-                return self._take_samples(_sample(self.store.own_kernel(self.traced), leaves, arithmetic))
+                return self._take_samples(_sample(self.store.own_kernel(self.traced), self.leaves, arithmetic))
             except NotPromotedError:
                 return ()
 
@@ -268,17 +259,16 @@ class Formula:
         kernel, known = self._kernel, self.store.outputs
         self.store.process.enter_phase(Phase.RUNNING)
         if (self.traced, self.key) not in known:
-            leaves = self.read_leaves()
-            most = _MOST // (1 + sum(leaf.size for leaf in leaves))
+            most = _MOST // (1 + sum(leaf.size for leaf in self.leaves))
             others = [(key, read()) for key, read in itertools.islice(self.coming(), most)]
-            keys, inputs = [self.key, *(key for key, _ in others)], [leaves, *(each for _, each in others)]
+            keys, inputs = [self.key, *(key for key, _ in others)], [self.leaves, *(each for _, each in others)]
             try:
                 results = _explained(lambda: kernel([np.stack(column) for column in zip(*inputs, strict=True)]))
             except NotPromotedError:
                 if not others:
                     raise
                 keys = keys[:1]  # another case may be the cause
-                results = _explained(lambda: kernel([leaf[None] for leaf in leaves]))
+                results = _explained(lambda: kernel([leaf[None] for leaf in self.leaves]))
             for row, key in enumerate(keys):
                 known[self.traced, key] = tuple(output[row] for output in results)
         return known.pop((self.traced, self.key))
@@ -290,14 +280,13 @@ class Formula:
         store.sampled[self.traced] += 1
         if (found := store.samples.pop((self.traced, self.key), None)) is not None:
             return self._take_samples(found)
-        leaves = self.read_leaves()
         constants = sum(np.size(constant) for constant in self.traced.jaxpr.consts)
-        size = constants + sum(leaf.size for leaf in leaves) + sum(math.prod(o.shape) for o in self.traced.outputs)
+        size = constants + sum(leaf.size for leaf in self.leaves) + sum(math.prod(o.shape) for o in self.traced.outputs)
         most = min(store.sampled[self.traced] - 1, _MOST_SAMPLED // (1 + FORMULA_ARITHMETIC.rows * size))
         known = store.right, store.samples
         coming = (each for each in self.coming() if not any((self.traced, each[0]) in answers for answers in known))
         others = list(itertools.islice(coming, 0 if self.traced in store.unbatched else most))
-        inputs = [leaves, *(read() for _, read in others)]
+        inputs = [self.leaves, *(read() for _, read in others)]
         columns = [np.stack(column) for column in zip(*inputs, strict=True)]
         try:
             results = _explained(lambda: kernel.sample_cases(columns, FORMULA_ARITHMETIC))
@@ -305,7 +294,7 @@ class Formula:
             if not others:
                 raise
             store.unbatched.add(self.traced)  # as where cases take different branches
-            return self._take_samples(_sample(kernel, leaves, FORMULA_ARITHMETIC))
+            return self._take_samples(_sample(kernel, self.leaves, FORMULA_ARITHMETIC))
         for row, (key, _) in enumerate(others, 1):
             store.samples[self.traced, key] = tuple(output[row].copy() for output in results)
         return self._take_samples(tuple(output[0] for output in results))

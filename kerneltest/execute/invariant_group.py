@@ -175,16 +175,10 @@ class InvariantGroup(Group):
             cache.executables.fast_path(item.backend),
         )
 
-        def judge(
-            prepare: Prepare,
-            *,
-            vary: Vary = invariant.vary,
-            with_evidence: bool = True,
-            claimed: list[Outputs] | None = None,
-        ) -> Outcome:
+        def judge(prepare: Prepare, *, vary: Vary = invariant.vary, with_evidence: bool = True) -> Outcome:
             claims = _claims(vary, context, prepare, together=not with_evidence)
             passing = item.record(Verdict.PASS, case=case)
-            return judge_claims(context, passing, claims, with_evidence=with_evidence, claimed=claimed)
+            return judge_claims(context, passing, claims, with_evidence=with_evidence)
 
         def judge_unchecked() -> Outcome:
             return judge(functools.partial(unchecked_executable, path), with_evidence=False)
@@ -193,10 +187,10 @@ class InvariantGroup(Group):
             checked_executable(context)
             return judge_unchecked()
 
-        def judge_prepared(claimed: list[Outputs]) -> Outcome:
+        def judge_prepared() -> Outcome:
             if path is None or not path.is_trusted(context.traced):
                 ready(context.traced)  # if the plain call does not compile, this is what to report
-            return judge(ready, claimed=claimed)
+            return judge(ready)
 
         outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, judge_unchecked)
         if item.arbiter is None or not outcome.record.verdict.is_finding:

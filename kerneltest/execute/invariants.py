@@ -103,7 +103,7 @@ def plain_call(context: CaseContext) -> Iterator[Variation]:
 @invariant(applies=_has_arrays, follows=True, other=_other_case)
 def vmapped(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch gives the same outputs as by itself."""
-    yield _batch(context, [True] * len(context.leaves), *_values_of(context, _other_case))
+    yield _batch(context, slice(None), _other_case)
 
 
 # Whether the kernel says itself how a batch of several arrays is computed. JAX makes the batch of others. The first
@@ -132,27 +132,26 @@ def _mixed_case(places: slice) -> OtherCase:
     return mixed
 
 
-_FIRST_CHANGED, _OTHERS_CHANGED = _mixed_case(slice(0, 1)), _mixed_case(slice(1, None))
+_FIRST, _OTHERS = slice(0, 1), slice(1, None)
+_FIRST_CHANGED, _OTHERS_CHANGED = _mixed_case(_FIRST), _mixed_case(_OTHERS)
 
 
 @invariant(applies=_has_own_batches, other=_FIRST_CHANGED)
 def vmapped_first(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis of the first array alone, the outputs are those of each by itself."""
-    batched = [number == 0 for number in range(len(context.leaves))]
-    yield _batch(context, batched, *_values_of(context, _FIRST_CHANGED))
+    yield _batch(context, _FIRST, _FIRST_CHANGED)
 
 
 @invariant(applies=_has_own_batches, other=_OTHERS_CHANGED)
 def vmapped_others(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis of all arrays but the first, they are those of each by itself."""
-    batched = [number > 0 for number in range(len(context.leaves))]
-    yield _batch(context, batched, *_values_of(context, _OTHERS_CHANGED))
+    yield _batch(context, _OTHERS, _OTHERS_CHANGED)
 
 
-# The case and another one, as a batch under `jax.vmap`, over the arrays that are `batched`.
-def _batch(
-    context: CaseContext, batched: Sequence[bool], leaves: Sequence[Array], expectation: Expectation
-) -> Variation:
+# The case and another one, as a batch under `jax.vmap` over the arrays at some places.
+def _batch(context: CaseContext, places: slice, other: OtherCase) -> Variation:
+    (leaves, expectation), numbers = _values_of(context, other), range(len(context.leaves))
+    batched = [number in numbers[places] for number in numbers]
     axes = tuple(0 if each else None for each in batched)
     pairs = zip(context.traced.inputs, batched, strict=True)
     inputs = tuple(ShapeDtype((2, *i.shape), i.dtype) if each else i for i, each in pairs)
@@ -250,8 +249,7 @@ def reversed_grid(context: CaseContext) -> Iterator[Variation]:
 def other_choices(context: CaseContext) -> Iterator[Variation]:
     """The value of a static argument in `invariant_to` does not matter."""
     for name, option in _other_options(context.pairing, context.case.signature):
-        statics = {**dict(context.case.signature.statics), name: option}
-        other = replace(context.case.signature, statics=tuple(statics.items()))
+        other = context.case.signature.with_option(name, option)
         check = OutputCheck(f"with {name}={option}", context.as_plain_call())
         yield Variation(context.at(other), context.leaves, (check,))
 

@@ -33,6 +33,7 @@ class Outcome:
       files: returns the text of an artifact's files, by name.
       comparison: that of the first wrong output; None if no output is wrong.
       wrong_call: the function that gave this output, and its inputs.
+      claimed: the outputs of each claim, while a pass is compared with another run.
     """
 
     record: Record
@@ -40,6 +41,7 @@ class Outcome:
     files: Callable[[], Mapping[str, str]] = dict
     comparison: Comparison | None = None
     wrong_call: tuple[Traced, Sequence[Array]] | None = None
+    claimed: Sequence[tuple[Array, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing, matches_backend
-from kerneltest.execute.applicability import Applicability, absence, note_traces
+from kerneltest.execute.applicability import Applicability, PlanTraces, absence, note_traces
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.invariant_group import InvariantGroup
@@ -138,8 +138,8 @@ def plan_pairing(
     journal.start(pairing_id)
     journal.enter_phase(Phase.PLANNING)
     try:
-        with note_traces(journal):
-            plan = _plan(pairing, pairing_id, backends, settings, journal)
+        with note_traces(journal) as traces:
+            plan = _plan(pairing, pairing_id, backends, settings, traces)
     except Exception as error:
         if (hang := underlying_hang(error)) is None:
             raise
@@ -167,9 +167,10 @@ def _absent_item(
 
 
 def _plan(
-    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings, journal: Journal
+    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings, traces: PlanTraces
 ) -> PairingPlan:
-    applicability = Applicability(pairing, settings.depth, journal)
+    journal = traces.journal
+    applicability = Applicability(pairing, settings.depth, traces)
     available: list[Backend] = []
     absent: list[Item] = []
     not_applicable: list[NotApplicable] = []
@@ -228,15 +229,7 @@ def build_plan(
     problems: tuple[str, ...] = (),
     internal_errors: tuple[InternalError, ...] = (),
 ) -> Plan:
-    """Returns the plan of a run with an id.
-
-    Args:
-      plans: of the collected pairings.
-      items, node_ids: selected to run.
-      settings, run, project: of the run.
-      problems: of the collection.
-      internal_errors: of the planning.
-    """
+    """Returns the plan of a run with an id."""
     whole = (i.backend.wrapped if isinstance(i.backend, UnavailableBackend) else i.backend for i in items)
     backends = {backend.id: backend for backend in whole}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}

@@ -205,7 +205,7 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         record = replace(record, special_inputs=known.special_inputs, magnitudes=known.magnitudes)
     message = f"{record.message}\n{remark}".strip() if remark else record.message
     record = replace(record, verdict=verdict, message=message, seconds=time.perf_counter() - started)
-    return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None)
+    return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None, claimed=())
 
 
 # The backend that reports in this run that the kernel does not lower; "" if this backend has to.

@@ -1,7 +1,9 @@
 """The groups of ordinary cases: values compared with the oracle, signatures only compiled, and calls to be rejected."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -33,12 +35,12 @@ from kerneltest.execute.batching import (
 )
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import Claim, case_context, judge_claims, plain_claim
-from kerneltest.execute.compile_ahead import prepare_ahead, prepare_next
 from kerneltest.execute.expectations import REPEATED
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.kernel_numbers import sum_formats
 from kerneltest.execute.time_budget import new_coverage
 from kerneltest.execute.verdict_key import function_fingerprint, kernel_fingerprint, value_fingerprint
+from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.judge.result_dtypes import check_result_dtypes, undeclared_narrow_dtype
 from kerneltest.oracle.expectation import Outputs
 from kerneltest.plan import DEPTHS
@@ -76,12 +78,10 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     context, passing = case_context(item, case, cache), item.record(Verdict.PASS, case=case)
     narrow = undeclared_narrow_dtype(pairing, case.signature, traced, expectation.values)
 
-    def judge(
-        outputs: Outputs, precision: Precision, *, with_evidence: bool = True, claimed: list[Outputs] | None = None
-    ) -> Outcome:
+    def judge(outputs: Outputs, precision: Precision, *, with_evidence: bool = True) -> Outcome:
         apart = functools.partial(evaluate_apart, context)
         claim = plain_claim(context, outputs, precision, bitwise=bitwise, evaluate_apart=apart)
-        outcome = judge_claims(context, passing, [claim], with_evidence=with_evidence, claimed=claimed)
+        outcome = judge_claims(context, passing, [claim], with_evidence=with_evidence)
         calls, lengths = (call.equation for call in traced.calls), _dim_lengths(pairing, case.signature, item.depth)
         static, single = traced.sites.remarks(calls, lengths)
         expected = replace(_expected_values(claim), narrow=narrow, static=static, single=single)
@@ -97,7 +97,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         path = cache.executables.fast_path(backend)
         return unchecked_executable(path, traced).run(context.leaves)
 
-    def judge_prepared(claimed: list[Outputs]) -> Outcome:
+    def judge_prepared() -> Outcome:
         executable = cache.executables.ready(backend, traced)
         key = id(executable), case.id  # targets whose code is equal share an executable
         _, passed = cache.passes.get(key, (None, None))
@@ -113,11 +113,11 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         again = executable.run(context.leaves) if case.family.name in REPEATED else None
         if again is not None and pairing.reproducible:
             check_repeated(outputs, again, expectation.defined)
-        outcome = judge(outputs, executable.precision, claimed=claimed)
+        outcome = judge(outputs, executable.precision)
         if outcome.record.verdict.is_finding:
             prepare_next(item, case, cache)
         if again is not None and not pairing.reproducible and outcome.record.verdict is Verdict.PASS:
-            outcome = judge(again, executable.precision)
+            outcome = replace(judge(again, executable.precision), claimed=outcome.claimed)
         if outcome.record.verdict is Verdict.PASS:
             cache.passes[key] = executable, outcome.record
         return outcome
@@ -371,3 +371,46 @@ def _rejected_signature(pairing: Pairing, base: Signature, rejection: Rejection)
             for name, option in base.statics
         ),
     )
+
+
+# Compilations that are started before a case needs them.
+
+
+def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
+    """Starts concurrent compilations of the first signature, and of every other one that needs a compiler."""
+    cache.batch.cases.clear()
+    for case in planned:
+        cache.batch.cases.setdefault(case.signature, []).append(case)
+    begun: set[Signature] = set()
+    fast_path = cache.executables.fast_path
+    for case in planned if cache.process.compiles_ahead else ():
+        if case.signature in begun or quarantine_reason(item, case):
+            continue
+        begun.add(case.signature)
+        cache.process.begin_case(item.name, case)
+        with suppress(Failure):  # reported when the case is judged
+            traced = cache.traces.of(item.pairing, case.signature, item.backend)
+            cache.process.enter_phase(Phase.COMPILING)
+            first = case.signature == planned[0].signature
+            if first or item.depth == "deep" or not ((path := fast_path(item.backend)) and path.covers(traced)):
+                cache.executables.prepare(item.backend, traced)
+        if (budget := cache.process.budget) is not None and not budget.note_prepared(case.signature):
+            break
+
+
+def prepare_next(item: Item, case: AnyCase, cache: Cache) -> None:
+    """Starts to compile the signature after that of a wrong case, which is probably wrong, too."""
+    if not cache.process.compiles_ahead or cache.process.budget is not None:
+        return
+    if case not in cache.batch.cases.get(case.signature, ()):  # drawn, not planned
+        return
+    left = itertools.islice(itertools.dropwhile(case.signature.__ne__, cache.batch.cases), 1, None)
+    later = next((cache.batch.cases[each][0] for each in left), None)
+    if later is None or quarantine_reason(item, later):
+        return
+    cache.process.begin_case(item.name, later)
+    with suppress(Exception):  # raised again when the case is judged
+        traced = cache.traces.of(item.pairing, later.signature, item.backend)
+        cache.process.enter_phase(Phase.COMPILING)
+        cache.executables.prepare(item.backend, traced)
+    cache.process.begin_case(item.name, case)

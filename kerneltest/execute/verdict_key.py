@@ -106,9 +106,9 @@ def function_fingerprint(traced: Traced, cache: Cache) -> Fingerprint:
     Raises:
       NotReusableError: it has side effects, or its content cannot be read.
     """
-    if traced not in cache.fingerprints.functions:
-        cache.fingerprints.functions[traced] = jaxpr_fingerprint(traced.jaxpr)
-    return cache.fingerprints.functions[traced]
+    if traced not in cache.fingerprints:
+        cache.fingerprints[traced] = jaxpr_fingerprint(traced.jaxpr)
+    return cache.fingerprints[traced]
 
 
 def kernel_fingerprint(pairing: Pairing, signature: Signature, backend: Backend, cache: Cache) -> Fingerprint:
@@ -128,15 +128,15 @@ def value_fingerprint(pairing: Pairing, case: AnyCase, backend: Backend, cache: 
         return kernel
     has_bounds = case.family.name == _BOUNDED or not _follows_from_oracle(pairing.tolerance)
     key = case.id, has_bounds  # all backends share what the oracle makes of the case
-    if key not in cache.fingerprints.cases:
+    if key not in cache.fingerprints:
         try:
             parts = _evaluation(pairing, case, traced, cache)
             if has_bounds:
                 parts += _bounds(cache.expectations.of(pairing, case, traced)[0], traced.outputs)
-            cache.fingerprints.cases[key] = Fingerprint.of(parts)
+            cache.fingerprints[key] = Fingerprint.of(parts)
         except Failure as failure:
-            cache.fingerprints.cases[key] = failure_fingerprint(failure)
-    return Fingerprint.of(kernel, cache.fingerprints.cases[key])
+            cache.fingerprints[key] = failure_fingerprint(failure)
+    return Fingerprint.of(kernel, cache.fingerprints[key])
 
 
 def failure_fingerprint(failure: Failure) -> Fingerprint:

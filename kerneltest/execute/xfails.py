@@ -18,7 +18,7 @@ def unmatched_xfails(declared: Iterable[Xfail], cells: Iterable[Place]) -> tuple
         xfail
         for xfail in declared
         if any(fnmatchcase(backend, xfail.backend) for backend, *_ in cells)
-        and not any(xfail.covers(*cell, "*" if xfail.signature == "*" else xfail.signature) for cell in cells)
+        and not any(xfail.covers(*cell, xfail.signature) for cell in cells)
     )
 
 

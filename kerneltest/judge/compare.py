@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kerneltest.core.details import Nondeterministic
 from kerneltest.core.dtypes import Array, DType, cast, float_format, is_float, widen
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import AxisExpression
@@ -204,6 +205,12 @@ def without_doubted(
 def is_wrong(comparisons: Iterable[Comparison]) -> bool:
     """Returns whether any element of any output is wrong."""
     return any(comparison.wrong.any() for comparison in comparisons)
+
+
+def first_difference(array: str, one: Array, other: Array, differs: Array) -> Nondeterministic:
+    """Returns the detail of two runs that gave an array, named in words, with other values in some elements."""
+    index = tuple(map(int, np.argwhere(differs)[0]))
+    return Nondeterministic(array, index, str(one[index]), str(other[index]), int(differs.sum()), differs.size)
 
 
 # The largest error / bound, both before the result is rounded to the output's dtype.

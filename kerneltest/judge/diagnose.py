@@ -12,8 +12,14 @@ import numpy as np
 from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
-from kerneltest.judge.context import MismatchContext, OutOfTimeError
-from kerneltest.judge.relations import first_relation, relations_of_order, relations_of_output, relations_of_sums
+from kerneltest.judge.relations import (
+    MismatchContext,
+    OutOfTimeError,
+    first_relation,
+    relations_of_order,
+    relations_of_output,
+    relations_of_sums,
+)
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import ValueRelation
 from kerneltest.trace.tracing import trace

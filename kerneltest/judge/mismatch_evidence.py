@@ -1,8 +1,8 @@
 """The evidence of a mismatch: its location, its size, its diagnosis, and the arrays around the worst element."""
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +21,8 @@ from kerneltest.judge.compare import (
     map_errors,
     match_axes,
 )
-from kerneltest.judge.context import MismatchContext
 from kerneltest.judge.diagnose import describe_special_inputs, diagnose
+from kerneltest.judge.relations import MismatchContext
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.evidence import EXTREMES, Element, Evidence, Window
 from kerneltest.records.schema import Record
@@ -117,48 +117,35 @@ def _to_elements(values: Array, digits: int = 7) -> tuple[Element, ...]:
 
 def mismatch_record(
     record: Record,
-    pairing: Pairing,
-    signature: Signature,
-    arguments: Mapping[str, Array],
-    output: int,
-    comparison: Comparison,
+    mismatch: MismatchContext,
     *,
     depth: str,
     structural: bool,
     models_operands: bool,
     guard: Guard,
-    expecting: Callable[[], AbstractContextManager[None]] = nullcontext,
-    call: str = "",
-    gradient_of: str = "",
-    cause: MismatchCause | None = None,
+    call: str,
+    gradient_of: str,
+    cause: MismatchCause | None,
 ) -> Record:
     """Returns the record of a wrong output, with its verdict, its detail and its evidence.
 
     Args:
       record: the record of the case so far.
-      pairing, signature, arguments: of the case.
-      output: the number of the wrong output, from 0.
-      comparison: the output's comparison; at least one element is wrong.
+      mismatch: the wrong output with its case, without the names of its axes.
       depth: the run's depth; its signatures determine the dims of the output.
       structural: whether the values keep the kernel's arithmetic exact. If so, special values cannot be the cause.
       models_operands: whether the bound accounts for how a backend rounds the operands of products.
       guard: collects everything but the verdict, the number of wrong elements and the worst one.
-      expecting: entered for each further evaluation of the oracle.
       call: the call in words, if it is not a plain one.
       gradient_of: the leaf with respect to which the output is a gradient; "" for other outputs.
       cause: of the wrong values; None if it is unknown.
     """
-    shape, index = comparison.actual.shape, comparison.worst_index
-
-    def find_axes() -> tuple[OutputAxis, ...]:
-        return output_axes(pairing, output, gradient_of, shape, depth)
-
-    def diagnose_it() -> str:
-        context = MismatchContext(pairing, signature, arguments, output, comparison, axes, guard.deadline, expecting)
-        return diagnose(context, is_gradient=bool(gradient_of))
-
+    pairing, arguments, comparison = mismatch.pairing, mismatch.arguments, mismatch.comparison
+    output, shape, index = mismatch.output, comparison.actual.shape, comparison.worst_index
     unnamed = tuple(OutputAxis(f"axis{i}", length, None) for i, length in enumerate(shape))
+    find_axes = functools.partial(output_axes, pairing, output, gradient_of, shape, depth)
     axes = guard.collect("naming the axes of the output", find_axes, unnamed)
+    diagnose_it = functools.partial(diagnose, replace(mismatch, axes=axes), is_gradient=bool(gradient_of))
     unknown = MismatchLocation(index, "", (1, 1), None)
     place = guard.collect("locating the wrong elements", lambda: locate_mismatch(comparison, axes), unknown)
     diagnosis = guard.collect("diagnosing the wrong elements", diagnose_it, "")
@@ -196,12 +183,8 @@ def mismatch_record(
         otherwise=guard.collect(
             "comparing the lowerings",
             lambda: (
-                *_lowering_differences(pairing, signature, models_operands=models_operands),
-                *(
-                    _find_nan_dropping(pairing, signature, arguments, output, comparison.wrong)
-                    if not call and _is_number_for_nan(comparison)
-                    else ()
-                ),
+                *_lowering_differences(pairing, mismatch.signature, models_operands=models_operands),
+                *(() if call else _find_nan_dropping(mismatch)),
             ),
             (),
         ),
@@ -250,22 +233,18 @@ def _lowering_differences(pairing: Pairing, signature: Signature, *, models_oper
     return tuple(each for each in found if not (models_operands and each == "TF32"))
 
 
-def _is_number_for_nan(comparison: Comparison) -> bool:
-    actual, wrong = comparison.actual, comparison.wrong
-    return is_float(actual.dtype) and bool((~np.isnan(actual) & np.isnan(comparison.expected))[wrong].all())
-
-
-# The operation for which lowered code has numbers in place of NaN in some elements of an output, if any. NumPy's
+# The operation for which lowered code has numbers in place of NaN in the wrong elements of an output, if any. NumPy's
 # evaluation of the kernel is NaN in each of them, and a number once this operation alone drops NaN.
-def _find_nan_dropping(
-    pairing: Pairing, signature: Signature, arguments: Mapping[str, Array], output: int, where: Array
-) -> tuple[str, ...]:
-    leaves = [arguments[path][None] for path, _ in signature.dtypes]
+def _find_nan_dropping(mismatch: MismatchContext) -> tuple[str, ...]:
+    actual, wrong = mismatch.comparison.actual, mismatch.comparison.wrong
+    if not is_float(actual.dtype) or not (~np.isnan(actual) & np.isnan(mismatch.comparison.expected))[wrong].all():
+        return ()
+    leaves = [mismatch.arguments[path][None] for path, _ in mismatch.signature.dtypes]
     with suppress(Failure, UnknownError):
-        traced = trace(pairing, signature)
+        traced = trace(mismatch.pairing, mismatch.signature)
 
         def is_nan(rules: KernelRules) -> Array:
-            return np.asarray(np.isnan(BatchedKernel(traced, rules)(leaves)[output][0][where]))
+            return np.asarray(np.isnan(BatchedKernel(traced, rules)(leaves)[mismatch.output][0][wrong]))
 
         if is_nan(KernelRules()).all():
             return tuple(name for name in EXTREMES if not is_nan(NanDroppingRules(name)).any())[:1]
@@ -300,9 +279,10 @@ def _format_nearly_equal(values: Array) -> str:
     places = np.argwhere(unlike)
     if len(places) > _MOST_UNLIKE:
         return ""
-    others = [f"{_format_number(values[tuple(place)])} at {place.tolist()}" for place in places]
-    return f"all {_format_number(common)}{' but ' if others else ''}{', '.join(others)}"
+    others = [f"{format_number(values[tuple(place)])} at {place.tolist()}" for place in places]
+    return f"all {format_number(common)}{' but ' if others else ''}{', '.join(others)}"
 
 
-def _format_number(number: np.generic) -> str:
-    return f"{number:.6g}" if isinstance(number, np.floating) else str(number)
+def format_number(number: np.generic) -> str:
+    """Returns a number as text, with six digits of a float."""
+    return f"{float(number):.6g}" if is_float(number.dtype) else str(number)

@@ -7,17 +7,23 @@ kernel.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dtype
+from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dtype, widen
 from kerneltest.core.failures import Failure
+from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import length_of
-from kerneltest.judge.context import MismatchContext
+from kerneltest.declare.pairing import Pairing
+from kerneltest.judge.compare import Comparison, OutputAxis
+from kerneltest.oracle.evaluation import evaluator
+from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import RelationKind, ValueRelation
 
 _ENOUGH_VALUES = 3  # different values, so that no relation holds by chance
@@ -29,6 +35,82 @@ _ROUNDINGS, _OF_OUTPUT = 8.0, 2.0  # of float32 and of the output's dtype, by wh
 _CLEARLY = 4.0  # times as many: values so far apart are not equal
 _MOST_EXCHANGES = 6  # of arguments
 _MOST_MOVED = 2  # places, or blocks, by which elements are moved
+
+
+class OutOfTimeError(Exception):
+    """The time for a diagnosis is over."""
+
+
+@dataclass(frozen=True)
+class MismatchContext:
+    """A wrong output with its case: the input of every rule."""
+
+    # pairing, signature, arguments: of the case
+    pairing: Pairing
+    signature: Signature
+    arguments: Mapping[str, Array]
+    output: int  # the number of the wrong output, from 0
+    comparison: Comparison  # the output's comparison; at least one element is wrong
+    axes: Sequence[OutputAxis]  # the output's axes
+    deadline: float = math.inf  # when to stop evaluating the oracle, in seconds of the monotonic clock
+    expecting: Callable[[], AbstractContextManager[None]] = nullcontext  # entered for each evaluation of the oracle
+
+    @cached_property
+    def got(self) -> Array:
+        """The output in float64."""
+        return self.comparison.got
+
+    @cached_property
+    def wanted(self) -> Array:
+        """The expected output in float64."""
+        return self.comparison.wanted
+
+    @cached_property
+    def widest(self) -> float:
+        """The largest bound of an element that has one."""
+        bound = self.comparison.bound
+        return float(np.max(bound, where=np.isfinite(bound), initial=0.0))
+
+    @cached_property
+    def leaves(self) -> Mapping[str, Array]:
+        """The arguments in float64, complex128 or int64, as the oracle takes them."""
+        return {path: widen(value) for path, value in self.arguments.items()}
+
+    @cached_property
+    def declared(self) -> Mapping[str, ArrayArgument]:
+        """The declarations of the arguments that are not absent."""
+        return self.signature.leaves(self.pairing)
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The static arguments that are whole numbers, by name; the length of a block may be one."""
+        values = self.signature.static_values(self.pairing).items()
+        return {name: value for name, value in values if type(value) is int}
+
+    def place(self, axis: str) -> int | None:
+        """Returns the number of the output's axis of a name; None if it has none."""
+        return next((number for number, each in enumerate(self.axes) if each.name == axis), None)
+
+    def block(self, axis: str) -> int:
+        """Returns the kernel's block length along a dim, in elements; 0 for none."""
+        return (self.pairing.dims[axis].block or 0) if axis in self.pairing.dims else 0
+
+    @property
+    def inputs_are_finite(self) -> bool:
+        """True if no argument contains a NaN or an infinity."""
+        floats = (value for value in self.arguments.values() if is_float(value.dtype))
+        return all(np.isfinite(value.astype(np.float64)).all() for value in floats)
+
+    def evaluate_oracle(self, leaves: Mapping[str, Array], signature: Signature | None = None) -> Sequence[Array]:
+        """Returns the oracle's outputs for some arguments, and for other static arguments if a signature is given.
+
+        Raises:
+          OutOfTimeError: the deadline is over.
+        """
+        if time.monotonic() > self.deadline:
+            raise OutOfTimeError
+        with self.expecting():
+            return evaluator(self.pairing, signature or self.signature, ())(leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +212,10 @@ def _allowed(mismatch: MismatchContext, one: Array, other: Array) -> Array:
 # Elements that come from other places along an axis.
 
 
-def _moved(number: float, length: int, block: int) -> Array:
-    return np.arange(length) + int(number)
-
-
-def _moved_blocks(number: float, length: int, block: int) -> Array:
-    return np.arange(length) + int(number) * block
-
-
 _MOVES: Mapping[RelationKind, Callable[[float, int, int], Array]] = {
-    RelationKind.MOVED_BLOCKS: _moved_blocks,
-    RelationKind.MOVED: _moved,
-    RelationKind.ROLLED: lambda number, length, block: _moved(number, length, block) % length,
+    RelationKind.MOVED_BLOCKS: lambda number, length, block: np.arange(length) + int(number) * block,
+    RelationKind.MOVED: lambda number, length, block: np.arange(length) + int(number),
+    RelationKind.ROLLED: lambda number, length, block: (np.arange(length) + int(number)) % length,
     RelationKind.FIRST_BLOCK: lambda number, length, block: np.arange(length) % block,
     RelationKind.FIRST_INDEX: lambda number, length, block: np.zeros(length, np.int64),
     RelationKind.REVERSED: lambda number, length, block: np.arange(length)[::-1],
@@ -171,7 +245,7 @@ def _moves(mismatch: MismatchContext, argument: str, axis: str, length: int) -> 
 
 
 def _predict_moved(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:
-    at_output = next((i for i, axis in enumerate(mismatch.axes) if axis.name == relation.axis), None)
+    at_output = mismatch.place(relation.axis)
     values, place = mismatch.wanted, at_output
     if relation.argument:
         values = mismatch.leaves[relation.argument]
@@ -212,8 +286,8 @@ def _transpositions(argument: str, shape: tuple[int, ...]) -> Iterator[ValueRela
 # The output for other arguments.
 
 
-def _as_if(mismatch: MismatchContext, changed: Mapping[str, Array]) -> _Prediction:
-    outputs = mismatch.evaluate_oracle({**mismatch.leaves, **changed})
+def _as_if(mismatch: MismatchContext, changed: Mapping[str, Array], signature: Signature | None = None) -> _Prediction:
+    outputs = mismatch.evaluate_oracle({**mismatch.leaves, **changed}, signature)
     return _Prediction(np.asarray(outputs[mismatch.output]), everywhere=True)
 
 
@@ -238,13 +312,6 @@ def _predict_exchanged(mismatch: MismatchContext, relation: ValueRelation) -> _P
     one, other, leaves = relation.argument, relation.name, mismatch.leaves
     same = leaves[one].shape == leaves[other].shape
     return _as_if(mismatch, {one: leaves[other], other: leaves[one]}) if same else None
-
-
-def _predict_option(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:
-    statics = {**dict(mismatch.signature.statics), relation.argument: relation.name}
-    other = replace(mismatch.signature, statics=tuple(statics.items()))
-    outputs = mismatch.evaluate_oracle(mismatch.leaves, other)
-    return _Prediction(np.asarray(outputs[mismatch.output]), everywhere=True)
 
 
 _PARTS = ("last block", "first block", "last element", "first element")
@@ -280,8 +347,7 @@ _FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
 
 def _predict_factors(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:
     wanted = mismatch.wanted
-    place = next((i for i, axis in enumerate(mismatch.axes) if axis.name == relation.axis), None)
-    if place is None:
+    if (place := mismatch.place(relation.axis)) is None:
         return None
     in_order = np.sort(wanted, axis=place)
     # A line of few different values has a factor by chance.
@@ -317,7 +383,7 @@ def _predict_narrow(mismatch: MismatchContext, relation: ValueRelation) -> _Pred
 def _predict_tie(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:
     values, comparison = mismatch.leaves[relation.argument], mismatch.comparison
     got, wanted = comparison.actual.astype(np.int64), np.asarray(comparison.expected, np.int64)
-    place = next((i for i, axis in enumerate(mismatch.declared[relation.argument].shape) if str(axis) == relation.axis))
+    place = [str(axis) for axis in mismatch.declared[relation.argument].shape].index(relation.axis)
     length = values.shape[place]
     same_axes = got.ndim == values.ndim
     if not same_axes:
@@ -350,7 +416,7 @@ _PREDICTORS: Mapping[RelationKind, Callable[[MismatchContext, ValueRelation], _P
     RelationKind.COUNTED_TWICE: _predict_part,
     RelationKind.REPLACED: _predict_replaced,
     RelationKind.EXCHANGED: _predict_exchanged,
-    RelationKind.OPTION: _predict_option,
+    RelationKind.OPTION: lambda m, relation: _as_if(m, {}, m.signature.with_option(relation.argument, relation.name)),
 }
 
 

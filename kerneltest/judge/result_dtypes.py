@@ -24,12 +24,6 @@ def check_result_dtypes(
 ) -> None:
     """Checks the dtypes of a kernel's outputs for one signature.
 
-    Args:
-      pairing, signature: of the case.
-      traced: the kernel, traced for the signature.
-      depth: of the run.
-      trace: traces the kernel for another signature.
-
     Raises:
       Failure: `mismatch`; an output has another dtype than it should have. `oracle_error`; `returns=` does not fit.
     """

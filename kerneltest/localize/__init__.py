@@ -9,7 +9,7 @@ and the modules in the order in which to read them:
 2. `repair_search` has that case and a few others replayed with one repair after another, in two ways: first from the
    kernel's jaxpr if the case fails in an interpreter, first in the simulator if not, and for NaN and infinities. It
    names the line of the cheapest repair that makes them all right: confirmed if no other line does so as well, with the
-   alternatives if there are any. `repairs` collects the repairs.
+   alternatives if there are any.
 3. `operators` is the table of the mistakes that people make, which mutation tests share: they plant what localisation
    repairs. `call_operators` has those of the grid and the index maps, `insertions` repairs that add a mask, a guard, a
    factor or an offset. `sites` finds the equations of one place in the source, and `edits` replaces them.
@@ -18,8 +18,8 @@ and the modules in the order in which to read them:
    be right. `edited_evaluation` does so with many edits at once.
 5. In the simulator, `case_replay` runs a case's inputs through the original kernel or one with other bodies of its
    Pallas calls, or other values around them, and compares the outputs with the expected ones, bit for bit or within the
-   bounds of the original comparison. `listing` has the operations of a body with their source lines, and spells out the
-   offset of an access. `code_operators` mutates them: constants, comparisons, masks, loops, casts and operands.
+   bounds of the original comparison. `code_operators` has the operations of a body with their source lines, spells out
+   the offset of an access, and mutates constants, comparisons, masks, loops, casts and operands.
 6. `special_origin` finds where a wrong NaN or infinity comes from. A replay with some operations repaired at which they
    appear or are lost shows which of them matter. It also reruns interpreters with other contents of unwritten memory,
    or with the programs in order.

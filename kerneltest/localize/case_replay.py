@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -31,7 +32,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import CaseContext, OutputCheck, Variation
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.judge.compare import Comparison, compare_outputs
-from kerneltest.localize.listing import Listing
+from kerneltest.localize.code_operators import Listing
 from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase
@@ -220,32 +221,11 @@ class CaseReplay:
             return None
 
 
-def replay_cases(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str) -> list[CaseReplay]:
-    """Replays cases, and further ones for the same lengths; see `replays`.
-
-    Returns:
-      The replays of all cases that can be simulated, the first case's first; none if that one cannot be.
-    """
-    found: list[CaseReplay] = []
-    for replay in _simulated(pairing, [*cases, *distinctive_cases(pairing, cases)], family, target):
-        if replay is None and not found:
-            return []
-        found += [replay] if replay is not None else []
-    return found
-
-
-def replay_until(
-    pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str, is_over: Callable[[], bool]
+def case_replays(
+    pairing: Pairing, cases: Iterable[AnyCase], family: str, target: str, **options: Any
 ) -> Iterator[CaseReplay]:
-    """Replays as many cases as there is time for. `is_over` tells whether to stop."""
-    for replay in _simulated(pairing, cases, family, target):
-        if replay is not None:
-            yield replay
-        if is_over():
-            return
+    """Yields replays of the cases that can be simulated; the options are those of `replays`."""
 
-
-def _simulated(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str) -> Iterator[CaseReplay | None]:
     def make(case: AnyCase, variation: Variation, cache: Cache, kernels: dict[int, MutableKernel]) -> CaseReplay:
         key = id(variation.traced)
         if key not in kernels:
@@ -256,12 +236,7 @@ def _simulated(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: 
             return CaseReplay(case, variation, kernels[key], pairing.signed_zeros)
 
     (backend,) = resolve([f"simulate:{target}"])
-    return replays(pairing, cases, family, backend, make)
-
-
-def never() -> bool:
-    """Returns False."""
-    return False
+    return replays(pairing, cases, family, backend, make, **options)
 
 
 def replays(
@@ -270,34 +245,37 @@ def replays(
     family: str,
     backend: Backend,
     make: Callable[[AnyCase, Variation, Cache, dict[int, K]], R],
-    is_over: Callable[[], bool] = never,
-    known: Cache | None = None,
+    *,
+    distinctive: bool = False,
+    is_over: Callable[[], bool] = bool,
+    cache: Cache | None = None,
     kernels: dict[int, K] | None = None,
-) -> Iterator[R | None]:
-    """Yields replays of the calls of cases, and None for a case that cannot be replayed.
+) -> Iterator[R]:
+    """Yields replays of the calls of cases, without those that cannot be replayed.
 
     Args:
       pairing, cases: the kernel and its oracle, and the cases.
       family: the family that the first one was recorded under: an invariant's name stands for the calls that it makes.
       backend: the backend for which the kernel is traced.
       make: makes the replay of a call. The kernels that it makes are kept, by the id of their trace.
+      distinctive: whether cases with distinctive values are added for the same lengths.
       is_over: tells whether to stop.
-      known, kernels: a cache and the kernels made so far, for further cases; new ones if they are None.
+      cache, kernels: a cache and the kernels made so far, for further cases; new ones if they are None.
     """
-    cache = known or Cache()
-    kernels = {} if kernels is None else kernels
+    shared, kernels = cache or Cache(), {} if kernels is None else kernels
+    if distinctive:
+        cases = list(cases)
+        cases += _distinctive_cases(pairing, cases)
     try:
         for case in cases:
             if is_over():
                 return
-            try:
-                for variation in _variations(pairing, case, family, backend, cache):
-                    yield make(case, variation, cache, kernels)
-            except (Failure, UnknownError):
-                yield None
+            with suppress(Failure, UnknownError):
+                for variation in _variations(pairing, case, family, backend, shared):
+                    yield make(case, variation, shared, kernels)
     finally:
-        if known is None:
-            cache.process.pool.close()
+        if cache is None:
+            shared.process.pool.close()
 
 
 def _variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, cache: Cache) -> Iterator[Variation]:
@@ -317,8 +295,8 @@ def _variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, 
         yield Variation(traced, context.leaves, (OutputCheck("", context.by_oracle()),))
 
 
-def distinctive_cases(pairing: Pairing, cases: Sequence[AnyCase]) -> Iterator[Case]:
-    """Yields extra cases with distinctive values, so that a repair cannot pass by coincidence."""
+def _distinctive_cases(pairing: Pairing, cases: Sequence[AnyCase]) -> Iterator[Case]:
+    # So that a repair cannot pass by coincidence.
     for signature in list(dict.fromkeys(case.signature for case in cases))[:_SIGNATURES]:
         slots = signature_slots(pairing, signature).values()
         for family in map(FAMILIES.__getitem__, _DISTINCTIVE):

@@ -4,23 +4,23 @@ The condition on inputs is found at one signature, and the one on signatures wit
 """
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from operator import attrgetter
 
 from kerneltest.core.failures import DeclarationError, Failure
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item
+from kerneltest.localize.equation_replay import Trials
 from kerneltest.localize.input_experiments import ANY_INPUT, InputRule, find_input_rule
 from kerneltest.localize.rule_search import RuleSearch
-from kerneltest.localize.trials import Trials
 from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature, dtype_groups, signatures
 from kerneltest.records.schema import ConfirmedCondition, Record
-from kerneltest.shrink.smaller_cases import stretched_arguments
+from kerneltest.shrink.shrinker import stretched_arguments
 from kerneltest.triage.conditions import WITH_EXCEPTIONS, Features, Term, matching_bits, terms
 from kerneltest.triage.symptoms import OF_ROUNDING, symptom
 
@@ -72,10 +72,7 @@ def _lengths(pairing: Pairing, base: Signature, name: str) -> list[int]:
 
 
 def _resized(pairing: Pairing, base: Signature, lengths: Mapping[str, int]) -> Iterator[Signature]:
-    wanted, statics = {**dict(base.dims), **lengths}, dict(base.statics)
-    fitted = pairing.fit_lengths(wanted, statics, list(lengths))
-    if fitted is not None and pairing.admits(fitted, statics):
-        yield replace(base, dims=tuple(fitted.items()))
+    yield from filter(None, [base.resized(pairing, lengths)])
 
 
 def _distant(pairing: Pairing, base: Signature) -> Iterator[Signature]:
@@ -173,7 +170,7 @@ class _Experiment:
         asked = {(each.family.name, each.target): (each.family, each.target) for each in (case, *bad)}
         self._families = list(asked.values())[:_FAMILIES]
         self._planned = signatures(item.pairing, item.depth)
-        self._longest = max(map(_number_of_steps, self._planned))
+        self._longest = max(each.volume for each in self._planned)
 
     def _filled(self, signature: Signature) -> Iterator[ExplicitCase]:
         # Cases of a signature like those that fail.
@@ -201,8 +198,8 @@ class _Experiment:
         # Failing cases: of the signature in which most properties of inputs differ from each other, and of one whose
         # lengths leave other remainders, so that a limit that follows from lengths is not taken for a number.
         bad = dict.fromkeys(each.signature for each in self._bad)
-        fitting = [each for each in bad if _number_of_steps(each) <= self._longest]
-        fitting.sort(key=lambda each: (-_variety(self._pairing, each), _number_of_steps(each)))
+        fitting = [each for each in bad if each.volume <= self._longest]
+        fitting.sort(key=lambda each: (-_variety(self._pairing, each), each.volume))
         if fitting:
             longer = _resized(self._pairing, fitting[0], {name: length + 1 for name, length in fitting[0].dims})
             others = sorted([*longer, *fitting[1:]], key=lambda each: -_differing(self._pairing, fitting[0], each))
@@ -234,11 +231,11 @@ class _Experiment:
         base = self._smallest.signature
         if not inputs.holds(base, self._smallest.arguments) and not fails(base := self._case.signature):
             return None, ()
-        first = [each for each in _first_trials(pairing, base) if _number_of_steps(each) <= self._longest]
-        near = sorted(_neighbours(pairing, base), key=_total_length)
+        first = [each for each in _first_trials(pairing, base) if each.volume <= self._longest]
+        near = sorted(_neighbours(pairing, base), key=attrgetter("total_length"))
         known = dict.fromkeys([base, *(each.signature for each in self._bad)])
-        every = [*first, *near, *sorted(_distant(pairing, base), key=_total_length), *self._planned]
-        fitting = (each for each in every if _number_of_steps(each) <= self._longest)
+        every = [*first, *near, *sorted(_distant(pairing, base), key=attrgetter("total_length")), *self._planned]
+        fitting = (each for each in every if each.volume <= self._longest)
         possible = list(dict.fromkeys([*known, *fitting]))
         kinds = [signature.dims for signature in possible]
         search = RuleSearch(_properties(pairing, possible), kinds, lambda n: fails(possible[n]), _MOST_TRIED)
@@ -276,12 +273,3 @@ def _differing(pairing: Pairing, one: Signature, other: Signature) -> int:
     return sum(
         n % (pairing.dims[name].block or 2) != m % (pairing.dims[name].block or 2) for (name, n), (_, m) in pairs
     )
-
-
-def _number_of_steps(signature: Signature) -> int:
-    # Of a kernel that multiplies all of its dims.
-    return math.prod(length for _, length in signature.dims)
-
-
-def _total_length(signature: Signature) -> int:
-    return sum(length for _, length in signature.dims)

@@ -4,10 +4,12 @@ A formula is compared with the oracle without rounding, so that a small bound ca
 outputs with rounding must be right as well.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache as cached
 from functools import cached_property, partial
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +23,12 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import Variation
 from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong
 from kerneltest.judge.formula import compare_closely
-from kerneltest.localize.case_replay import distinctive_cases, never, replays
+from kerneltest.localize.case_replay import replays
 from kerneltest.localize.edited_evaluation import Compared, Edit, EditableJaxpr, EditableRules
 from kerneltest.localize.sites import LocatedJaxpr, locate_equations
 from kerneltest.oracle.expectation import Expectation, ExpectedOutputs, Outputs
 from kerneltest.plan.explicit import AnyCase
+from kerneltest.records.schema import Record
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
@@ -36,26 +39,6 @@ from kerneltest.trace.tracing import Traced, trace_in_float64
 
 # An edit of a located jaxpr; nothing if it does not apply to it.
 MakeEdit = Callable[[LocatedJaxpr], Edit]
-
-
-class EvaluatedRun:
-    """The outputs of one evaluation, each computed when it is first asked for.
-
-    Attributes:
-      rounded: the outputs in the kernel's dtypes, with each float rounded to its dtype.
-      formula: the outputs without rounding, float64 in place of floats of 16 bits or more.
-    """
-
-    def __init__(self, rounded: Callable[[], Outputs], formula: Callable[[], Outputs]) -> None:
-        self._rounded, self._formula = rounded, formula
-
-    @cached_property
-    def rounded(self) -> Outputs:
-        return self._rounded()
-
-    @cached_property
-    def formula(self) -> Outputs:
-        return self._formula()
 
 
 class EvaluatedKernel:
@@ -79,11 +62,11 @@ class EvaluatedKernel:
         self._rounded = EditableJaxpr(self.own, _RoundedRules())
         self._formula = EditableJaxpr(self.wide, EditableRules())
 
-    def run(self, leaves: Sequence[Array], make: MakeEdit | None = None) -> EvaluatedRun:
-        return EvaluatedRun(
-            lambda: self._narrow(self._rounded.evaluate(leaves, make(self.own) if make else ())),
-            lambda: self._formula.evaluate(leaves, make(self.wide) if make else ()),
-        )
+    def run(self, leaves: Sequence[Array], make: MakeEdit = lambda jaxpr: (), *, rounded: bool) -> Outputs:
+        """Returns the outputs: with each float rounded to its dtype, or in float64 in place of 16 bits or more."""
+        if rounded:
+            return self._narrow(self._rounded.evaluate(leaves, make(self.own)))
+        return self._formula.evaluate(leaves, make(self.wide))
 
     def run_all(
         self, leaves: Sequence[Array], edits: Sequence[MakeEdit], *, rounded: bool
@@ -102,7 +85,8 @@ class _RoundedRules(EditableRules):
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         evaluate = super().rule(machine, equation)
-        if not _may_round(equation):
+        one = len(equation.outvars) == 1 and hasattr(equation.outvars[0].aval, "dtype")
+        if not (one and primitive_of(equation).may_round):
             return evaluate
         dtype = np.dtype(equation.outvars[0].aval.dtype)
         if not is_float(dtype) or not is_promotable(dtype) or dtype == np.float64:
@@ -112,11 +96,6 @@ class _RoundedRules(EditableRules):
             return [x.astype(dtype).astype(np.float64) if is_float(x.dtype) else x for x in evaluate(operands)]
 
         return rounded
-
-
-def _may_round(equation: Equation) -> bool:
-    one = len(equation.outvars) == 1 and hasattr(equation.outvars[0].aval, "dtype")
-    return one and primitive_of(equation).may_round
 
 
 class EquationReplay:
@@ -132,13 +111,14 @@ class EquationReplay:
     ) -> None:
         self.case, self.kernel = case, kernel
         self._leaves, self._checks, self._formulas = variation.leaves, variation.checks, formulas
-        self._samples, self._found = cached(self._sample), cached(self._compare_original)
-        self._original = kernel.run(self._leaves)
+        self._samples = cached(self._sample)
+        self._original = cached(lambda rounded: kernel.run(variation.leaves, rounded=rounded))
+        self._found = cached(lambda check, rounded: self._compare(check, rounded, self._original(rounded)))
         self._precision = variation.traced.adapt_precision(XLA_CPU)
 
     @cached_property
     def _expected(self) -> list[ExpectedOutputs]:
-        return [check.wanted(check.take(self._original.rounded), self._precision) for check in self._checks]
+        return [check.wanted(check.take(self._original(True)), self._precision) for check in self._checks]
 
     @property
     def expects_numbers(self) -> bool:
@@ -149,23 +129,21 @@ class EquationReplay:
     @cached_property
     def has_wrong_formula(self) -> bool:
         """True if an output of the original kernel is wrong without roundings."""
-        return any(is_wrong(self._found(check, rounded)) for check, rounded in self._questions if not rounded)
+        return any(is_wrong(self._found(check, False)) for check in self._asked(rounded=False))
 
     @cached_property
     def is_wrong_as_rounded(self) -> bool:
         """True if an output of the original kernel is wrong with the roundings of its dtypes."""
-        return any(is_wrong(self._found(check, rounded)) for check, rounded in self._questions if rounded)
+        return any(is_wrong(self._found(check, True)) for check in self._asked(rounded=True))
 
     @cached_property
     def is_wrong(self) -> bool:
         """True if an output of the original kernel is wrong, with or without rounding."""
         return self.has_wrong_formula or self.is_wrong_as_rounded
 
-    @property
-    def _questions(self) -> Iterator[tuple[int, bool]]:
-        # The numbers of the checks, and whether they are made without rounding or with it.
-        yield from ((number, False) for number, formula in enumerate(self._formulas) if formula is not None)
-        yield from ((number, True) for number in range(len(self._checks)))
+    def _asked(self, *, rounded: bool) -> list[int]:
+        # The numbers of the checks that are made with rounding, or without it.
+        return [number for number, formula in enumerate(self._formulas) if rounded or formula is not None]
 
     def _compare(self, check: int, rounded: bool, outputs: Outputs) -> list[Comparison]:
         part, formula = self._checks[check].take(outputs), self._formulas[check]
@@ -175,20 +153,17 @@ class EquationReplay:
         # Samples of the original kernel widen the bound of every repair.
         return compare_closely(part, formula, lambda arithmetic: self._checks[check].take(self._samples(arithmetic)))
 
-    def _compare_original(self, check: int, rounded: bool) -> list[Comparison]:
-        return self._compare(check, rounded, self._original.rounded if rounded else self._original.formula)
-
     def _sample(self, arithmetic: SampleArithmetic) -> Outputs:
         try:
             return tuple(self.kernel.promoted.sample(self._leaves, arithmetic))
         except UnknownError:
-            return tuple(output[None] for output in self._original.formula)
+            return tuple(output[None] for output in self._original(False))
 
     def are_right(self, edits: Sequence[MakeEdit]) -> list[bool]:
         """Tells for each edit whether it leaves no element wrong, neither with rounding nor without."""
         found = [True] * len(edits)
         for rounded in (False, True):
-            checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
+            checks = self._asked(rounded=rounded)
             left = [number for number, right in enumerate(found) if right and checks]
             runs = self.kernel.run_all(self._leaves, [edits[number] for number in left], rounded=rounded)
             for number, run in zip(left, runs, strict=True):
@@ -197,8 +172,8 @@ class EquationReplay:
 
     def disturbed(self, edits: Sequence[MakeEdit]) -> list[tuple[bool, bool]]:
         """Tells for each edit whether it changes an element that is wrong, and one that is right."""
-        rounded = not any(is_wrong(self._found(*question)) for question in self._questions if not question[1])
-        checks = [check for check, is_rounded in self._questions if is_rounded is rounded]
+        rounded = not self.has_wrong_formula
+        checks = self._asked(rounded=rounded)
         found = []
         for run in self.kernel.run_all(self._leaves, edits, rounded=rounded):
             if run is None:
@@ -244,27 +219,15 @@ def _may_be_right(before: Comparison, got: Array) -> bool:
         return bool((is_near | ~np.isfinite(number) | ~np.isfinite(expected)).all())
 
 
-def equation_replays(
-    pairing: Pairing,
-    cases: Iterable[AnyCase],
-    family: str,
-    *,
-    distinctive: bool = True,
-    is_over: Callable[[], bool] = never,
-    cache: Cache | None = None,
-    kernels: dict[int, EvaluatedKernel] | None = None,
-    judge: Callable[[EquationReplay], bool] = attrgetter("is_wrong"),
-) -> Iterator[EquationReplay]:
-    """Yields replays of cases, without those that NumPy cannot evaluate; see `replays`.
+Judge = Callable[[EquationReplay], bool]
 
-    Args:
-      pairing: the kernel and its oracle.
-      cases: the cases.
-      family: the family that the first one was recorded under.
-      distinctive: whether cases with distinctive values are added for the same lengths.
-      is_over: tells whether to stop.
-      cache, kernels: as for `replays`.
-      judge: judges the original kernel; a case with which it raises cannot be evaluated.
+
+def equation_replays(
+    pairing: Pairing, cases: Iterable[AnyCase], family: str, *, judge: Judge = attrgetter("is_wrong"), **options: Any
+) -> Iterator[EquationReplay]:
+    """Yields replays of the cases that NumPy can evaluate; other arguments than `judge` are those of `replays`.
+
+    A case is left out if `judge`, which judges the original kernel, raises with it.
     """
 
     def make(case: AnyCase, variation: Variation, cache: Cache, kernels: dict[int, EvaluatedKernel]) -> EquationReplay:
@@ -285,9 +248,62 @@ def equation_replays(
             return replay
 
     (backend,) = resolve(["interpret"])
-    if distinctive:
-        cases = list(cases)
-        cases += distinctive_cases(pairing, cases)
-    for replay in replays(pairing, cases, family, backend, make, is_over, cache, kernels):
-        if replay is not None:
+    return replays(pairing, cases, family, backend, make, **options)
+
+
+# Trials: cases made for an experiment, judged in NumPy where it agrees with the backend about recorded cases.
+
+# The first that agrees with the backend; a formula takes half the time.
+_JUDGES: tuple[Judge, ...] = (
+    attrgetter("has_wrong_formula"),
+    attrgetter("is_wrong"),
+    attrgetter("is_wrong_as_rounded"),
+)
+
+
+class Trials:
+    """Judges cases made for an experiment in NumPy.
+
+    Attributes:
+      count: number of cases judged.
+      most: the same, at most; further ones say nothing.
+      agrees: whether NumPy finds the failing case wrong, and at most half of those that passed.
+    """
+
+    def __init__(
+        self, pairing: Pairing, record: Record, failing: AnyCase, passing: Sequence[AnyCase], cache: Cache
+    ) -> None:
+        self._pairing, self._family, self._cache = pairing, record.family, cache.branch()
+        self._finite = record.shown.expected is None or bool(np.isfinite(float(record.shown.expected)))
+        self._kernels: dict[int, EvaluatedKernel] = {}
+        self._judge: Judge = attrgetter("is_wrong")  # so that bad and good ones can be
+        self.count, self.most = 0, sys.maxsize
+        bad = list(self._replays([failing]))
+        good = list(self._replays(passing)) if bad else []
+        agreeing = (j for j in _JUDGES if any(map(j, bad)) and sum(map(j, good)) * 2 <= len(good))
+        judge = next(agreeing, None)
+        self.agrees = judge is not None
+        self._judge = judge or self._judge
+
+    @property
+    def is_exhausted(self) -> bool:
+        """True if no further case is judged."""
+        return self.count >= self.most
+
+    def fails(self, cases: Iterable[AnyCase]) -> bool | None:
+        """Returns whether one of some cases fails; None if none of them could be judged.
+
+        Where finite numbers are wrong, a case whose outputs are all to be NaN or infinite says nothing.
+        """
+        verdict = None
+        for replay in () if self.is_exhausted else self._replays(cases):
+            if self._judge(replay):
+                return True
+            verdict = False if not self._finite or replay.expects_numbers else verdict
+        return verdict
+
+    def _replays(self, cases: Iterable[AnyCase]) -> Iterator[EquationReplay]:
+        known = {"cache": self._cache, "kernels": self._kernels}
+        for replay in equation_replays(self._pairing, cases, self._family, judge=self._judge, **known):
+            self.count += 1
             yield replay

@@ -14,8 +14,8 @@ import numpy as np
 from kerneltest.core.dtypes import Array, is_float, is_integer, widen
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.special_values import find_special_inputs
+from kerneltest.localize.equation_replay import Trials
 from kerneltest.localize.rule_search import Rule, RuleSearch
-from kerneltest.localize.trials import Trials
 from kerneltest.plan.cases import signature_slots
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family
@@ -305,15 +305,10 @@ def _elements(slot: Slot) -> Iterator[Array]:
             value = slot.nearest(number)
             if float(widen(value)) == number:
                 yield value
-        elif _admits(slot, number):
-            yield np.asarray(number).astype(slot.dtype)
-
-
-def _admits(slot: Slot, number: float) -> bool:
-    # A NaN or an infinity.
-    if not is_float(slot.dtype):
-        return False
-    return slot.domain.admits_nan if np.isnan(number) else slot.domain.admits_infinity(int(np.sign(number)))
+        elif is_float(slot.dtype):
+            domain = slot.domain
+            if domain.admits_nan if np.isnan(number) else domain.admits_infinity(int(np.sign(number))):
+                yield np.asarray(number).astype(slot.dtype)
 
 
 def _inserted(slot: Slot, base: Array, value: Array) -> Iterator[Array]:

@@ -15,8 +15,8 @@ from kerneltest.localize.edits import (
     before,
     compute,
     define,
-    dtype_of,
     is_array,
+    is_boolean_array,
     is_float_array,
     is_integer_array,
     substitute,
@@ -63,9 +63,7 @@ def _stored(site: Site) -> list[int]:
 def _masks(site: Site, atom: Atom) -> Iterator[tuple[str, str, list[Var], float, Function]]:
     # Masks of an array: a key, words, conditions in scope, a fill, and a function of the array and those.
     fills = (0.0, -np.inf) if is_float_array(atom) else (0,) if is_integer_array(atom) else ()
-    booleans = {
-        v: v.variable.aval.shape for v in site.scope if is_array(v.variable) and dtype_of(v.variable) == np.bool_
-    }
+    booleans = {v: v.variable.aval.shape for v in site.scope if is_boolean_array(v.variable)}
     for conditions in conjunctions(booleans, tuple(atom.aval.shape)):
         key = " ".join(value.key if axis is None else f"{value.key}@{axis}" for value, axis in conditions)
         words = " and ".join(str(value) + along(axis) for value, axis in conditions)
@@ -304,7 +302,7 @@ def guard_store(site: Site) -> Iterator[EquationChange]:
     for value in site.scope:
         if not is_array(value.variable) or value.variable.aval.shape:
             continue
-        if dtype_of(value.variable) == np.bool_:
+        if is_boolean_array(value.variable):
             conditions: tuple[tuple[str, Function], ...] = ((f"{value}", lambda x: x), (f"not {value}", lambda x: ~x))
         elif value.name == "program_id":
             conditions = ((f"{value} = 0", lambda x: x == 0), (f"{value} > 0", lambda x: x > 0))

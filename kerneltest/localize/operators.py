@@ -179,11 +179,11 @@ def _swap_choice(site: Site) -> Iterator[EquationChange]:
         yield EquationChange("branches of `where` swapped", lambda: [site.equation.replace(invars=[which, yes, no])])
 
 
-def _as_repair(changes: Changes, words: str, cost: int = 1) -> Changes:
+def _as_repair(changes: Changes, words: str) -> Changes:
     # A planted change as a repair: what was exchanged is exchanged back.
     def repair(site: Site) -> Iterator[EquationChange]:
         for change in changes(site):
-            yield replace(change, phrase=words, key=change.key or change.phrase, cost=cost)
+            yield replace(change, phrase=words, key=change.key or change.phrase, cost=1)
 
     return repair
 
@@ -321,7 +321,9 @@ def _other_constants(site: Site) -> Iterator[EquationChange]:
             continue  # a test for infinities, which JAX writes, too
         seen: set[tuple[Any, str]] = set()
         for key, meaning, new, cost in _other_numbers(site, operand, value):
-            if new == value or (new, meaning) in seen or not _fits(new, dtype_of(operand)):
+            dtype = dtype_of(operand)
+            fits = is_float(dtype) or np.iinfo(dtype).min <= new <= np.iinfo(dtype).max
+            if new == value or (new, meaning) in seen or not fits:
                 continue
             seen.add((new, meaning))
             phrase = f"changing {format_constant(value)} to {meaning}{format_constant(new)}"
@@ -344,10 +346,6 @@ def _other_numbers(site: Site, operand: Literal, value: Any) -> Iterator[tuple[s
     for key, number in site.jaxpr.numbers.items():
         if isinstance(number, float) == is_float_array(operand):
             yield key, "", type(value)(number), 1
-
-
-def _fits(number: Any, dtype: np.dtype[Any]) -> bool:
-    return is_float(dtype) or bool(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max)
 
 
 # Loads, stores, masks, slices, copies and barriers.

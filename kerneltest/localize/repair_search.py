@@ -1,23 +1,252 @@
-"""The search for the repairs that make failing cases right, and the line on which they agree."""
+"""The repairs of a kernel, the search for those that make failing cases right, and the line on which they agree."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, islice
-from typing import Any, Protocol
+from operator import attrgetter
+from typing import Any, TypeVar
 
-from kerneltest.core.details import ErrorCause, Mismatch
+import jax
+
+from kerneltest.core.details import ErrorCause
+from kerneltest.core.dtypes import is_float
+from kerneltest.core.source_location import source_line
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.item import Outcome
-from kerneltest.localize.case_replay import replay_cases, replay_until
-from kerneltest.localize.equation_replay import EquationReplay, equation_replays
-from kerneltest.localize.repairs import Repair, code_repairs, disturbances, equation_repairs
-from kerneltest.localize.special_origin import SpecialOrigin, find_overflow, find_special_origin, is_special
+from kerneltest.localize.call_operators import call_repairs
+from kerneltest.localize.case_replay import CaseReplay, MutableCall, MutableKernel, Patch, case_replays
+from kerneltest.localize.code_operators import CodeChange, code_changes
+from kerneltest.localize.edited_evaluation import Edit, Replacement
+from kerneltest.localize.edits import (
+    EquationChange,
+    Function,
+    after,
+    dtype_of,
+    is_array,
+    is_boolean_array,
+    is_float_array,
+    is_integer_array,
+)
+from kerneltest.localize.equation_replay import EquationReplay, EvaluatedKernel, MakeEdit, equation_replays
+from kerneltest.localize.operators import OPERATORS
+from kerneltest.localize.sites import Changes, LocatedJaxpr, Site, SiteKey
+from kerneltest.localize.special_origin import find_overflow, find_special_origin, is_special
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.records.schema import FaultLocation
+from kerneltest.trace.jax_compat.jaxprs import Literal
+from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.partial_arrays import KernelValue, list_values
+from kerneltest.trace.primitives import Kind, kind_of, primitive_of
+from kerneltest.trace.walk import primitive_name
+from kerneltest.triage.symptoms import cause_of
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A change of a kernel in one place."""
+
+    place: str  # FILE:LINE of what is changed
+    operation: str  # the source there
+    phrase: str  # `changing <= to <`
+    cost: int
+    literal: bool  # whether the source spells out at this place what is changed, rather than naming it
+    # yields the patches that apply the change to the kernel, which may be traced for other lengths: one for each
+    # possible way, none if the change does not fit
+    patches: Callable[[Any], Iterator[Any]]
+
+
+def code_repairs(kernel: MutableKernel) -> list[Repair]:
+    """Returns all repairs of the lowered code and of its calls, those with the lowest cost first."""
+    repairs = [*_around_calls(kernel)]
+    for number, call in enumerate(kernel.calls):
+        repairs += [*_of_frame(number, call), *_of_body(number, call)]
+    return _in_order(repairs)
+
+
+def _in_order(repairs: Iterable[Repair]) -> list[Repair]:
+    return sorted((repair for repair in repairs if repair.place), key=attrgetter("cost"))
+
+
+def _of_body(number: int, call: MutableCall) -> Iterator[Repair]:
+    for change in code_changes(call.listing):
+        source = call.listing.sources[change.operation]
+        caller = f", called at {source.callers[0]}" if source.callers else ""
+
+        def patches(kernel: MutableKernel, change: CodeChange = change) -> Iterator[Patch]:
+            for other in kernel.calls[number : number + 1]:
+                if other.listing.structure == call.listing.structure:  # of a kernel for other lengths
+                    yield Patch({number: other.prepare(other.listing.apply(change.edits(other.listing)))})
+
+        yield Repair(source.place, f"{source.text}{caller}", change.phrase, change.cost, change.literal, patches)
+
+
+def _of_frame(number: int, call: MutableCall) -> Iterator[Repair]:
+    for turn, change in enumerate(call_repairs(call.call.equation)):
+
+        def patches(kernel: MutableKernel, turn: int = turn) -> Iterator[Patch]:
+            for other in kernel.calls[number : number + 1]:
+                for equation in list(call_repairs(other.call.equation))[turn].equations:
+                    changed = MutableCall(replace(other.call, equation=equation), kernel.target, kernel.lengths)
+                    yield Patch({number: changed.prepare()})
+
+        yield Repair(change.place, source_line(change.place), change.phrase, 0, True, patches)
+
+
+def _around_calls(kernel: MutableKernel) -> Iterator[Repair]:
+    # A value of the function around the calls is replaced by an earlier one of the same shape.
+    known = list_values(kernel.traced)
+    names = _names(known)
+    for turn, variable in enumerate(known):
+        if variable.equation is None or kind_of(variable.equation) is Kind.KERNEL:
+            continue
+        place, params = line_of(variable.equation.source_info), variable.equation.params
+        name = f"`{params['name']}`" if "name" in params else primitive_name(variable.equation)
+        for choice in variable.candidates:
+
+            def patches(kernel: MutableKernel, turn: int = turn, choice: int = choice) -> Iterator[Patch]:
+                others = list_values(kernel.traced)
+                if _names(others) == names and choice in others[turn].candidates:
+                    yield Patch(substitutions={others[turn].variable: others[choice].variable})
+
+            yield Repair(place, source_line(place), f"removing {name}", 1, True, patches)
+
+
+def _names(known: Sequence[KernelValue]) -> list[str]:
+    return [primitive_name(value.equation) if value.equation is not None else "" for value in known]
+
+
+# Repairs of a kernel's jaxpr, which need no lowering: any kernel that NumPy evaluates has them.
+
+
+def equation_repairs(kernel: EvaluatedKernel) -> list[Repair]:
+    """Returns the repairs of a kernel's equations, those with the lowest cost first."""
+    sites = kernel.own.sites()
+    places = _places([site.key for site in sites])
+    found: dict[object, Repair] = {}
+
+    def add(key: object, change: EquationChange, edit: MakeEdit, place: str) -> None:
+        made = Repair(place, source_line(place), change.phrase, change.cost, change.literal, lambda _: iter([edit]))
+        found.setdefault(key, made)
+
+    for site in sites:
+        for repair in filter(None, (operator.repair for operator in OPERATORS)):
+            for change in repair(site):
+                key = change.key or change.phrase
+                edit = partial(_changed, site.key, repair, key)
+                add((site.key, key, change.phrase), change, edit, places[site.key])
+        for turn, frame in enumerate(call_repairs(site.equation)):
+            patches = partial(_frame_edits, site.key, turn)
+            made = Repair(frame.place, source_line(frame.place), frame.phrase, 0, True, patches)
+            found.setdefault((site.key, turn), made)
+    for place, keys, change in _unrounded_results(sites, places):
+        add((place, keys), change, partial(_unrounded, keys), place)
+    return _in_order(found.values())
+
+
+def _unrounded_results(
+    sites: Sequence[Site], places: Mapping[SiteKey, str]
+) -> Iterator[tuple[str, tuple[SiteKey, ...], EquationChange]]:
+    # Results that are not rounded to a narrow dtype, or do not wrap: each by itself, those of a line, whoever calls it
+    # or by way of one call, and all that are computed from a cast in its dtype.
+    narrow = {id(site): dtype for site in sites if (dtype := _rounded_to(site)) is not None}
+    for site in sites:
+        if (dtype := narrow.get(id(site))) is None:
+            continue
+        place, innermost = places[site.key], site.frames[0][0]
+        phrase = f"not rounding the result of {site.name} to {dtype}"
+        # What one of several calls of a helper rounds, the helper may round.
+        yield place, (site.key,), EquationChange(phrase, list, literal=place == innermost)
+        if is_float_array(site.equation.outvars[0]):
+            near = [each for each in sites if narrow.get(id(each)) == dtype]
+            groups = (
+                (innermost, [each for each in near if each.frames[0][0] == innermost], "in this line"),
+                (place, [each for each in near if places[each.key] == place], "in this line"),
+                (place, _computed_from(site, near) if site.name == "convert_element_type" else [], "from this cast on"),
+            )
+            for line, together, where in groups:
+                keys = tuple(dict.fromkeys(each.key for each in together))
+                if len(keys) > 1:
+                    change = EquationChange(f"not rounding to {dtype} {where}", list, cost=1, literal=line == innermost)
+                    yield line, keys, change
+
+
+def _computed_from(site: Site, later: Sequence[Site]) -> list[Site]:
+    # A site and those that depend on it by way of each other, in order.
+    found, known = [site], set(site.equation.outvars)
+    for each in later:
+        if not known.isdisjoint(v for v in each.operands if not isinstance(v, Literal)):
+            found.append(each)
+            known.update(each.equation.outvars)
+    return found
+
+
+def disturbances(kernel: EvaluatedKernel) -> list[tuple[str, MakeEdit]]:
+    """Returns an edit for each place of a kernel that computes floats or booleans, which changes all of them."""
+    sites = [site for site in kernel.own.sites() if len(site.equation.outvars) == 1]
+    places = _places([site.key for site in sites])
+    kinds = ((is_float_array, lambda x: 2 * x + 1), (is_boolean_array, lambda x: ~x))
+    edits = {
+        site.key: partial(_disturbed, site.key, change)
+        for site in sites
+        for has_type, change in kinds
+        if has_type(site.equation.outvars[0])
+    }
+    return [(places[key], edit) for key, edit in edits.items()]
+
+
+def _disturbed(key: SiteKey, function: Function, jaxpr: LocatedJaxpr) -> Edit:
+    return [Replacement(site.equation, after(site.equation, function)) for site in jaxpr.sites_at(key)]
+
+
+def _changed(key: SiteKey, operator: Changes, change: str, jaxpr: LocatedJaxpr) -> Edit:
+    with jax.enable_x64(True):
+        changes = ((site, jaxpr.change_of(site, operator, change)) for site in jaxpr.sites_at(key))
+        return [Replacement(site.equation, found.equations()) for site, found in changes if found is not None]
+
+
+def _unrounded(keys: Sequence[SiteKey], jaxpr: LocatedJaxpr) -> Edit:
+    return [Replacement(site.equation) for key in keys for site in jaxpr.sites_at(key)]
+
+
+def _frame_edits(key: SiteKey, turn: int, kernel: EvaluatedKernel) -> Iterator[MakeEdit]:
+    # An edit for each value that the line of a call's grid or index map could have.
+    ways = [list(call_repairs(site.equation))[turn].equations for site in kernel.own.sites_at(key)]
+    for way in range(max(map(len, ways), default=0)):
+
+        def make(jaxpr: LocatedJaxpr, way: int = way) -> Edit:
+            calls = [site.equation for site in jaxpr.sites_at(key)]
+            return [Replacement(call, [list(call_repairs(call))[turn].equations[way]]) for call in calls]
+
+        yield make
+
+
+def _places(keys: Sequence[SiteKey]) -> dict[SiteKey, str]:
+    # The line of each place: the innermost that only one call leads to, since a helper itself may be right.
+    callers: dict[str, set[tuple[tuple[str, int], ...]]] = {}
+    for frames, _ in keys:
+        for depth, (line, _) in enumerate(frames):
+            callers.setdefault(line, set()).add(frames[depth + 1 :])
+    return {
+        key: next((line for line, _ in key[0] if len(callers[line]) == 1), key[0][0][0] if key[0] else "")
+        for key in keys
+    }
+
+
+def _rounded_to(site: Site) -> str | None:
+    # The narrow dtype to which an equation rounds, or at which it wraps.
+    if len(site.equation.outvars) != 1 or not is_array(site.equation.outvars[0]):
+        return None
+    (result,) = site.equation.outvars
+    dtype = dtype_of(result)
+    if is_float(dtype) and dtype.itemsize <= 2 and primitive_of(site.equation).may_round:
+        return str(dtype.name)
+    is_cast = site.name == "convert_element_type" and is_integer_array(result) and is_integer_array(site.operands[0])
+    return str(dtype.name) if is_cast and dtype_of(site.operands[0]).itemsize > dtype.itemsize else None
+
 
 _MOST_FIXING = 200  # repairs that fix the first wrong replay and are tried on others
 _MOST_CANDIDATES = 8  # repairs that are tried on further cases
@@ -49,46 +278,12 @@ class LineSearch:
     complete: bool = True  # whether the time sufficed
 
 
-class Replay(Protocol):
-    """A call with known results on which repairs are tried: a `CaseReplay` or an `EquationReplay`."""
-
-    @property
-    def case(self) -> AnyCase: ...
-
-    @property
-    def kernel(self) -> Any: ...
-
-    @property
-    def is_wrong(self) -> bool: ...
-
-    @property
-    def together(self) -> int: ...
-
-    @property
-    def most_edits(self) -> int: ...
-
-    def are_right(self, edits: Sequence[Any], /) -> list[bool]: ...
-
-
-@dataclass(slots=True)
-class _Candidates:
-    # Repairs that make the first wrong replay right, by their effect on the others.
-    fixing_all: list[Repair]
-    # they make only some wrong replays right, and no right one wrong; with the number that stays wrong
-    fixing_some: list[tuple[Repair, int]]
-    complete: bool = True  # whether all repairs were tried
-
-    def best(self) -> list[Repair]:
-        fewest = min((left for _, left in self.fixing_some), default=0)
-        return self.fixing_all or [repair for repair, left in self.fixing_some if left == fewest]
+Replay = CaseReplay | EquationReplay  # a call with known results on which repairs are tried
+R = TypeVar("R", bound=Replay)
 
 
 def find_repair(
-    first: Replay,
-    rest: Callable[[], Sequence[Replay]],
-    repairs: Iterable[Repair],
-    deadline: Deadline,
-    more: Callable[[], Iterator[Replay]],
+    first: Replay, rest: Iterable[Replay], repairs: Iterable[Repair], deadline: Deadline, more: Iterable[Replay]
 ) -> FaultLocation | None:
     """Returns the location of the cheapest repair that makes every replay right, or else of one that makes some right.
 
@@ -97,26 +292,27 @@ def find_repair(
 
     Args:
       first: a wrong replay.
-      rest: returns further replays, wrong and right.
+      rest: further replays, wrong and right.
       repairs: the repairs of the kernel, those with the lowest cost first.
       deadline: when to give up. Ordinary searches end long before.
-      more: yields replays on which the best repairs are tried to tell them apart, wrong and right.
+      more: replays on which the best repairs are tried to tell them apart, wrong and right.
     """
-    candidates, replays = _try_repairs(first, rest, repairs, deadline)
-    best = candidates.best()
+    candidates, replays, complete = _try_repairs(first, rest, repairs, deadline)
+    least = min((left for _, left in candidates), default=0)
+    best = [repair for repair, left in candidates if left == least]
     if not best:
         return None
     untried = {repair.place for repair in best[_MOST_CANDIDATES:]}
     best = best[:_MOST_CANDIDATES]
     wrong = [replay for replay in replays if replay.is_wrong]
-    for replay in islice(more(), _MOST_FURTHER):
+    for replay in islice(more, _MOST_FURTHER):
         if replay.is_wrong:
             wrong.append(replay)
-        elif candidates.fixing_all:
+        elif not least:
             best = list(compress(best, _are_right(replay, best)))
             if not best:
                 return None
-    certain = candidates.complete and not deadline.is_over()  # else some replays may be missing
+    certain = complete and not deadline.is_over()  # else some replays may be missing
     still_wrong: list[dict[str, None]] = [{} for _ in best]
     for replay in wrong:
         for left, right in zip(still_wrong, _are_right(replay, best), strict=True):
@@ -127,7 +323,7 @@ def find_repair(
     if not fewest:
         return replace(location, confirmed=location.confirmed and certain and untried <= {location.place})
     # A repair that was not tried may repair all, so that these are not two bugs.
-    if not candidates.complete or not _explains_a_part(len(wrong), fewest):
+    if not complete or not _explains_a_part(len(wrong), fewest):
         return None
     unexplained = next(left for left in still_wrong if len(left) == fewest)
     explained = dict.fromkeys(replay.case.id for replay in wrong if replay.case.id not in unexplained)
@@ -135,8 +331,10 @@ def find_repair(
 
 
 def _try_repairs(
-    first: Replay, rest: Callable[[], Sequence[Replay]], repairs: Iterable[Repair], deadline: Deadline
-) -> tuple[_Candidates, list[Replay]]:
+    first: Replay, rest: Iterable[Replay], repairs: Iterable[Repair], deadline: Deadline
+) -> tuple[list[tuple[Repair, int]], list[Replay], bool]:
+    # The repairs that make the first wrong replay right, and of the others all or some, and no right one wrong: each
+    # with the number that stays wrong. Then all replays, and whether all repairs were tried.
     untried, fixing, tried, complete = iter(repairs), list[Repair](), 0, True
     while chunk := list(islice(untried, first.together)):
         if tried >= first.most_edits or len(fixing) >= _MOST_FIXING or deadline.is_over():
@@ -144,24 +342,18 @@ def _try_repairs(
             break
         fixing += compress(chunk, _are_right(first, chunk))
         tried += len(chunk)
-    candidates = _Candidates([], [], complete)
-    replays = [first, *rest()] if fixing else [first]
-    wrong = [replay for replay in replays if replay.is_wrong]
+    replays = [first, *rest] if fixing else [first]
+    count = sum(replay.is_wrong for replay in replays)
     left, breaks = [0] * len(fixing), [False] * len(fixing)
-    if deadline.is_over():  # some replays may be missing, and what fixes only the first one shows nothing
-        return _Candidates([], [], False), replays
-    for replay in replays[1:]:
-        if deadline.is_over():
-            return _Candidates([], [], False), replays
-        for number, right in enumerate(_are_right(replay, fixing)):
+    for replay in replays:
+        if deadline.is_over():  # some replays may be missing, and what fixes only the first one shows nothing
+            return [], replays, False
+        for number, right in enumerate(_are_right(replay, fixing) if replay is not first else ()):
             left[number] += replay.is_wrong and not right
             breaks[number] |= not replay.is_wrong and not right
-    for repair, wrong_left, breaks_some in zip(fixing, left, breaks, strict=True):
-        if not breaks_some and not wrong_left:
-            candidates.fixing_all.append(repair)
-        elif not breaks_some and repair.cost <= _MOST_COST and _explains_a_part(len(wrong), wrong_left):
-            candidates.fixing_some.append((repair, wrong_left))
-    return candidates, replays
+    found = [(repair, n) for repair, n, breaks_some in zip(fixing, left, breaks, strict=True) if not breaks_some]
+    found = [each for each in found if not each[1] or (each[0].cost <= _MOST_COST and _explains_a_part(count, each[1]))]
+    return found, replays, complete
 
 
 def _explains_a_part(wrong: int, left: int) -> bool:
@@ -232,80 +424,63 @@ def locate_fault(
       more: cases, failing and passing, on which the repairs that do so are tried.
     """
     record, deadline = outcome.record, Deadline(seconds)
-    cases = _Cases(pairing, case, record.family, target, also, more)
-    if _is_by_overflow(record.detail) and (found := cases.locate_overflow()):
+    evaluated = partial(equation_replays, pairing, family=record.family)
+    simulated = partial(case_replays, pairing, family=record.family, target=target)
+    cause = cause_of(record.detail)
+    first = _if_wrong(simulated, case) if cause is not None and cause.what is ErrorCause.OVERFLOW else None
+    if first is not None and (found := find_overflow(first)) is not None:
         return LineSearch(found, complete=not deadline.is_met)
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
-    searches = [cases.locate_in_equations, cases.locate_in_code]
+    searches = [partial(_locate_in_equations, evaluated), partial(_locate_in_code, simulated)]
     partly: FaultLocation | None = None
     for search in searches if is_interpreted else searches[::-1]:
-        location = search(deadline)
+        location = search([case, *also], more, deadline)
         # What repairs only some cases in one way does not repair all of them in the other: those that it does not apply
         # to, since their code differs, count as repaired.
         is_same = partly is not None and location is not None and location.place == partly.place
         if location is not None and not location.unexplained and not is_same:
             return LineSearch(location, complete=not deadline.is_met)
         partly = partly or location
-    computed = cases.computed_lines() if partly is None else ()
-    return LineSearch(partly, computed, complete=not deadline.is_met)
+    wrong = _if_wrong(evaluated, case) if partly is None else None
+    return LineSearch(partly, lines_of_wrong_values(wrong) if wrong else (), complete=not deadline.is_met)
 
 
-def _is_by_overflow(detail: object) -> bool:
-    return isinstance(detail, Mismatch) and detail.cause is not None and detail.cause.what is ErrorCause.OVERFLOW
+def _if_wrong(replays: Callable[..., Iterator[R]], case: AnyCase) -> R | None:
+    first = next(replays([case]), None)
+    return first if first is not None and first.is_wrong else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Cases:
-    # The arguments of `locate_fault`.
-    pairing: Pairing
-    case: ExplicitCase
-    family: str
-    target: str
-    also: Sequence[AnyCase]
-    more: Sequence[AnyCase]
-
-    def locate_overflow(self) -> FaultLocation | None:
-        replays = replay_cases(self.pairing, [self.case], self.family, self.target)
-        found = find_overflow(replays[0]) if replays and replays[0].is_wrong else None
-        return _special_location(found, confirmed=False) if found is not None else None
-
-    def computed_lines(self) -> tuple[str, ...]:
-        first = next(equation_replays(self.pairing, [self.case], self.family, distinctive=False), None)
-        return lines_of_wrong_values(first) if first is not None and first.is_wrong else ()
-
-    def locate_in_code(self, deadline: Deadline) -> FaultLocation | None:
-        replays = replay_cases(self.pairing, [self.case, *self.also], self.family, self.target)
-        if not replays or not replays[0].is_wrong:
-            return None
-        special = find_special_origin(replays[0])
-        # Overflowing values may have been wrong before, and a NaN need not be all that is wrong.
-        explains_all = (
-            special is not None
-            and not special.is_overflow
-            and all(is_special(replay) for replay in replays if replay.is_wrong)
-        )
-        if special is not None and explains_all and not special.others:
-            return _special_location(special, confirmed=True)
-        more = partial(replay_until, self.pairing, self.more, self.family, self.target, deadline.is_over)
-        location = find_repair(replays[0], lambda: replays[1:], code_repairs(replays[0].kernel), deadline, more)
-        if special is not None and (location is None or (explains_all and not location.confirmed)):
-            return _special_location(special, confirmed=False)
-        return location
-
-    def locate_in_equations(self, deadline: Deadline) -> FaultLocation | None:
-        replays = partial(equation_replays, self.pairing, family=self.family)
-        first = next(replays([self.case], distinctive=False), None)
-        if first is None or not first.is_wrong:
-            return None
-        return find_repair(
-            first,
-            lambda: [*replays([self.case, *self.also], is_over=deadline.is_over)][1:],
-            equation_repairs(first.kernel),
-            deadline,
-            lambda: replays(self.more, distinctive=False, is_over=deadline.is_over),
-        )
+def _locate_in_code(
+    replays: Callable[..., Iterator[CaseReplay]], cases: Sequence[AnyCase], more: Sequence[AnyCase], deadline: Deadline
+) -> FaultLocation | None:
+    if (first := _if_wrong(replays, cases[0])) is None:
+        return None
+    rest = [*replays(cases, distinctive=True)][1:]
+    special, is_overflow = find_special_origin(first)
+    # Overflowing values may have been wrong before, and a NaN need not be all that is wrong.
+    explains_all = (
+        special is not None
+        and not is_overflow
+        and all(is_special(replay) for replay in (first, *rest) if replay.is_wrong)
+    )
+    if special is not None and explains_all and not special.alternatives:
+        return replace(special, confirmed=True)
+    further = replays(more, is_over=deadline.is_over)
+    location = find_repair(first, rest, code_repairs(first.kernel), deadline, further)
+    if special is not None and (location is None or (explains_all and not location.confirmed)):
+        return special
+    return location
 
 
-def _special_location(special: SpecialOrigin, *, confirmed: bool) -> FaultLocation:
-    return FaultLocation(special.source.place, special.source.text, special.words, confirmed, special.others)
+def _locate_in_equations(
+    replays: Callable[..., Iterator[EquationReplay]],
+    cases: Sequence[AnyCase],
+    more: Sequence[AnyCase],
+    deadline: Deadline,
+) -> FaultLocation | None:
+    if (first := _if_wrong(replays, cases[0])) is None:
+        return None
+    rest = islice(replays(cases, distinctive=True, is_over=deadline.is_over), 1, None)
+    further = replays(more, is_over=deadline.is_over)
+    return find_repair(first, rest, equation_repairs(first.kernel), deadline, further)

@@ -157,13 +157,7 @@ class LocatedJaxpr:
         return found
 
     def change(self, is_there: Callable[[Site], bool], operator: Changes, key: str) -> ClosedJaxpr | None:
-        """Returns the jaxpr with one change of all equations of a place; None if none of them has that change.
-
-        Args:
-          is_there: tells whether a site is at the place.
-          operator: makes the change.
-          key: its key, or its phrase if it has none.
-        """
+        """Returns the jaxpr with one change of all equations of a place; None if none of them has that change."""
         changed = False
 
         def rule(site: Site) -> Sequence[Equation] | None:

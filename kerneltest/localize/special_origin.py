@@ -21,15 +21,17 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item
 from kerneltest.judge.compare import Comparison
+from kerneltest.judge.mismatch_evidence import format_number
 from kerneltest.localize.case_replay import CaseReplay, MutableKernel, Patch
-from kerneltest.localize.listing import Listing, SourceExpression
+from kerneltest.localize.code_operators import Listing, SourceExpression
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import FaultLocation, Record
 from kerneltest.trace.grid_rewrites import run_in_order
 from kerneltest.trace.partial_arrays import PartialArray
 from kerneltest.trace.primitives import primitive_named
 from kerneltest.trace.rewrite import Fill, fill_empty, fill_outputs, fill_padding, rewrite_jaxpr
+from kerneltest.trace.rewrite import Rule as Rewrite
 from kerneltest.trace.tracing import Traced, analyze
 
 # The operations at which NaN and infinities appear or are lost during a run, and repairs of these operations.
@@ -141,7 +143,7 @@ def _repair(op: Operation, kind: SpecialKind, value: float) -> Sequence[Operatio
 
 def _describe_event(op: Operation, primitive: str, event: SpecialEvent) -> str:
     # `-inf - -inf is nan`: an operation with its operands' values, and its result.
-    values, result = [_number(value) for value in event.operands], _number(event.result)
+    values, result = [format_number(value) for value in event.operands], format_number(event.result)
     known = primitive_named(primitive)
     if known.sign and len(values) == 2:
         expression = f"{values[0]} {known.sign} {values[1]}"
@@ -152,10 +154,6 @@ def _describe_event(op: Operation, primitive: str, event: SpecialEvent) -> str:
     if event.is_overflow:
         return f"{expression} overflows {op.types[0].dtype.name} to {result}"
     return f"{expression} is {result}" + (": NaN is lost" if event.kind is SpecialKind.NAN_LOST else "")
-
-
-def _number(value: np.generic) -> str:
-    return f"{float(value):.6g}" if is_float(np.asarray(value).dtype) else str(value)
 
 
 def _special_elements(comparison: Comparison, appears: bool) -> Array:
@@ -193,18 +191,10 @@ def _trace_events(replay: CaseReplay) -> list[SpecialEvent]:
     return events
 
 
-@dataclass(frozen=True, slots=True)
-class SpecialOrigin:
-    """The operation from which special values come."""
-
-    source: SourceExpression
-    words: str  # `-inf - -inf is nan, in program (5, 0)`
-    is_overflow: bool  # whether an infinity results from finite numbers, which may be wrong themselves
-    others: tuple[str, ...]  # further lines that contribute
-
-
-def find_special_origin(replay: CaseReplay) -> SpecialOrigin | None:
+def find_special_origin(replay: CaseReplay) -> tuple[FaultLocation | None, bool]:
     """Returns the first operation that makes a case's wrong elements NaN or infinite, or loses their NaN.
+
+    Also returns whether an infinity results from finite numbers there, which may be wrong themselves.
 
     An event by itself shows little, since NaN come and go in masked lanes. So the case is replayed with one operation
     repaired at a time: it gives a finite number wherever NaN or an infinity appears, and NaN wherever NaN is lost. If
@@ -212,7 +202,7 @@ def find_special_origin(replay: CaseReplay) -> SpecialOrigin | None:
     """
     appears, lost = (any(_special_elements(c, how).any() for c in replay.comparisons) for how in (True, False))
     if not replay.original.is_defined or not (appears or lost):
-        return None
+        return None, False
     events = [
         event
         for event in _trace_events(replay)
@@ -220,27 +210,28 @@ def find_special_origin(replay: CaseReplay) -> SpecialOrigin | None:
     ]
     origins = [event for event in events if _is_repaired(replay, [event], appears)]
     origins = origins or _combine(replay, events, appears)
-    return _origin(replay, origins) if origins else None
+    if not origins:
+        return None, False
+    return _location(replay, origins), origins[0].kind is SpecialKind.INFINITY_APPEARS
 
 
-def find_overflow(replay: CaseReplay) -> SpecialOrigin | None:
+def find_overflow(replay: CaseReplay) -> FaultLocation | None:
     """Returns the first operation on finite numbers whose result is infinite in a case; None if there is none.
 
     No experiment shows that it makes finite elements wrong.
     """
     found = (e for e in _trace_events(replay) if e.is_overflow and _source(replay.kernel, e).place)
-    return next((_origin(replay, [event]) for event in found), None)
+    return next((_location(replay, [event]) for event in found), None)
 
 
-def _origin(replay: CaseReplay, events: Sequence[SpecialEvent]) -> SpecialOrigin:
+def _location(replay: CaseReplay, events: Sequence[SpecialEvent]) -> FaultLocation:
     event = events[0]
     call, source = replay.kernel.calls[event.call], _source(replay.kernel, event)
     arithmetic = _describe_event(call.listing.operations[event.operation], source.primitive, event)
     program = ", ".join(map(str, program_index(call.kernel.grid, event.program)))
     places = dict.fromkeys(_source(replay.kernel, other).place for other in events)
     others = tuple(place for place in places if place != source.place)
-    is_overflow = event.kind is SpecialKind.INFINITY_APPEARS
-    return SpecialOrigin(source, f"{arithmetic}, in program ({program})", is_overflow, others)
+    return FaultLocation(source.place, source.text, f"{arithmetic}, in program ({program})", False, others)
 
 
 def _source(kernel: MutableKernel, event: SpecialEvent) -> SourceExpression:
@@ -303,11 +294,11 @@ def depends_on_memory(item: Item, case: AnyCase, record: Record, cache: Cache) -
     try:
         traced = cache.traces.of(item.pairing, case.signature, item.backend)
         dtype = traced.outputs[evidence.output].dtype
-        if evidence.actual == evidence.actual and (is_float(dtype) or evidence.actual != _least(dtype)):
+        least = 0 if dtype.kind == "b" else None if is_float(dtype) else int(np.iinfo(dtype).min)
+        if evidence.actual == evidence.actual and evidence.actual != least:
             return None
         for fill, cause in _FILLS:
-            changed = analyze(rewrite_jaxpr(traced.jaxpr, fill(Fill(nan=False))), traced.function, traced.inputs)
-            value = _rerun(item, case, changed, evidence, cache)
+            value = _rerun(item, case, traced, fill(Fill(nan=False)), evidence, cache)
             if value != evidence.actual and not np.isnan(value):
                 return cause
     except Failure:
@@ -328,8 +319,7 @@ def depends_on_order(item: Item, case: AnyCase, record: Record, cache: Cache) ->
         compiled = (getattr(call.equation, "params", {}).get("compiler_params") for call in traced.calls)
         if not any("parallel" in str(getattr(each, "dimension_semantics", None)).lower() for each in compiled):
             return None
-        ordered = analyze(rewrite_jaxpr(traced.jaxpr, run_in_order()), traced.function, traced.inputs)
-        value = _rerun(item, case, ordered, evidence, cache)
+        value = _rerun(item, case, traced, run_in_order(), evidence, cache)
     except Failure:
         return None
     is_right = abs(value - evidence.expected) <= evidence.bound or (math.isnan(value) and math.isnan(evidence.expected))
@@ -342,13 +332,10 @@ def _evidence(item: Item, record: Record) -> Evidence | None:
     return record.evidence if is_plain_call and record.verdict.kind is VerdictKind.VALUES else None
 
 
-def _rerun(item: Item, case: AnyCase, traced: Traced, evidence: Evidence, cache: Cache) -> float:
-    executable = item.backend.prepare(traced)
+def _rerun(item: Item, case: AnyCase, traced: Traced, rule: Rewrite, evidence: Evidence, cache: Cache) -> float:
+    changed = analyze(rewrite_jaxpr(traced.jaxpr, rule), traced.function, traced.inputs)
+    executable = item.backend.prepare(changed)
     assert not isinstance(executable, Artifact)
     arguments = cache.expectations.arguments(item.pairing, case)
     outputs = executable.run([arguments[path] for path, _ in case.signature.dtypes])
     return float(outputs[evidence.output][evidence.index])
-
-
-def _least(dtype: np.dtype) -> int:
-    return 0 if dtype.kind == "b" else int(np.iinfo(dtype).min)

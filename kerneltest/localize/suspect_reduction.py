@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from operator import attrgetter
 
 from kerneltest.backends.codegen.reduction import reduce_program
 from kerneltest.backends.codegen.tiers import lower
@@ -19,8 +20,8 @@ from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.localize.case_replay import MutableKernel
+from kerneltest.localize.code_operators import describe_offset
 from kerneltest.localize.condition_experiments import find_condition
-from kerneltest.localize.listing import describe_offset
 from kerneltest.localize.repair_search import LineSearch, locate_fault
 from kerneltest.localize.special_origin import Cause, depends_on_memory, depends_on_order
 from kerneltest.localize.value_relations import find_relation
@@ -93,7 +94,8 @@ def _reduce(
     outcome, search, condition, relation = found.outcome, LineSearch(), None, None
     diagnoses = (diagnose(item, found.case, outcome.record, cache) for diagnose in _DIAGNOSES)
     if words := next(filter(None, diagnoses), ""):
-        outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
+        shown, said = replace(outcome.record.shown, diagnosis=words), f"{outcome.record.message}\n{words}"
+        outcome = replace(outcome, record=replace(outcome.record, message=said, evidence=shown))
         if (kind := _RELATIONS.get(words)) is not None:
             relation = ConfirmedRelation(ValueRelation(kind), 1, 1)
     if outcome.record.evidence is not None and outcome.arguments is not None:
@@ -190,7 +192,7 @@ def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection
     families: dict[str, AnyCase] = {}
     signatures: dict[Signature, AnyCase] = {}
     passing: dict[str, AnyCase] = {}
-    for other in sorted(cases, key=_total_length):
+    for other in sorted(cases, key=attrgetter("signature.total_length")):
         if other.id not in findings:
             passing.setdefault(other.family.name, other)
         elif other.id != case.id:
@@ -204,7 +206,7 @@ def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection
 def _spread_over_families(chosen_from: Sequence[AnyCase], known: Collection[str]) -> list[AnyCase]:
     # A few cases of every family, with signatures from short to long.
     families: dict[str, list[AnyCase]] = {}
-    for each in sorted(chosen_from, key=_total_length):
+    for each in sorted(chosen_from, key=attrgetter("signature.total_length")):
         families.setdefault(each.family.name, []).append(each)
     chosen: dict[str, AnyCase] = {}
     for turn in range(_MOST_PER_FAMILY):
@@ -212,12 +214,3 @@ def _spread_over_families(chosen_from: Sequence[AnyCase], known: Collection[str]
             each = cases[(turn * len(cases) // _MOST_PER_FAMILY + number) % len(cases)]
             chosen[each.id] = each
     return [each for each in chosen.values() if each.id not in known]
-
-
-def _total_length(case: AnyCase) -> int:
-    return sum(length for _, length in case.signature.dims)
-
-
-def _with_diagnosis(record: Record, words: str) -> Record:
-    assert record.evidence is not None
-    return replace(record, message=f"{record.message}\n{words}", evidence=replace(record.evidence, diagnosis=words))

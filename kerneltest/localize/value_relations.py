@@ -1,7 +1,6 @@
 """The relation of a suspect's wrong elements to the expected ones, as several of its cases confirm it."""
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -10,9 +9,10 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.runner import run_case
-from kerneltest.judge.context import MismatchContext, OutOfTimeError
 from kerneltest.judge.mismatch_evidence import output_axes
 from kerneltest.judge.relations import (
+    MismatchContext,
+    OutOfTimeError,
     fit_relation,
     relations_of_arguments,
     relations_of_order,
@@ -87,26 +87,15 @@ def find_relation(
 # Cases of different signatures and families: structural ones first, whose values are exact, and of these the ones with
 # most wrong elements.
 def _chosen(failing: Sequence[AnyCase], wrong: Mapping[str, int]) -> list[AnyCase]:
-    in_order = sorted(failing, key=lambda case: (not case.family.structural, -wrong[case.id], _size(case)))
-    small = [case for case in in_order if _size(case) <= _MOST_ELEMENTS]
+    in_order = sorted(failing, key=lambda case: (not case.family.structural, -wrong[case.id], case.signature.volume))
+    small = [case for case in in_order if case.signature.volume <= _MOST_ELEMENTS]
     chosen: list[AnyCase] = []
-    for is_new in (_is_new_in_both, _is_new_in_one):
+    for is_new in (all, any):  # both the signature and the family, or one of them
         for case in small:
-            if len(chosen) < _MOST_CASES and is_new(case, chosen):
+            new = [(case.signature != each.signature, case.family.name != each.family.name) for each in chosen]
+            if len(chosen) < _MOST_CASES and all(map(is_new, new)):
                 chosen.append(case)
     return chosen
-
-
-def _is_new_in_both(case: AnyCase, chosen: Sequence[AnyCase]) -> bool:
-    return all(case.signature != other.signature and case.family.name != other.family.name for other in chosen)
-
-
-def _is_new_in_one(case: AnyCase, chosen: Sequence[AnyCase]) -> bool:
-    return all(case.signature != other.signature or case.family.name != other.family.name for other in chosen)
-
-
-def _size(case: AnyCase) -> int:
-    return math.prod(length for _, length in case.signature.dims)
 
 
 def _context(item: Item, case: AnyCase, outcome: Outcome, deadline: float) -> MismatchContext | None:

@@ -122,7 +122,7 @@ def signature_pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signa
     options = pairing.options()
 
     def rank(signature: Signature) -> tuple[int, list[int]]:
-        return sum(n for _, n in signature.dims), [options[name].index(o) for name, o in signature.statics]
+        return signature.total_length, [options[name].index(o) for name, o in signature.statics]
 
     return tuple(sorted(dict.fromkeys([*planned, *filter(None, varied)]), key=rank))
 

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -50,7 +50,7 @@ def long_signatures(
     affordable_dims: set[frozenset[str]] = set()  # the longest come first, and shorter ones cost less
 
     def fits(lengths: Mapping[str, int]) -> bool:
-        candidate, dims = _signature(pairing, lengths, 0), frozenset(lengths)
+        candidate, dims = signature_in_turn(pairing, lengths, 0), frozenset(lengths)
         if candidate is None or not (dims in affordable_dims or affordable(candidate)):
             return False
         affordable_dims.add(dims)
@@ -58,7 +58,7 @@ def long_signatures(
 
     rows = list(_long_dims(pairing, depth, fits))
     count = len(dtypes) if depth == "quick" else max(len(rows), len(dtypes))
-    planned = (_signature(pairing, rows[number % len(rows)], number) for number in range(count if rows else 0))
+    planned = (signature_in_turn(pairing, rows[number % len(rows)], number) for number in range(count if rows else 0))
     return tuple(dict.fromkeys(each for each in planned if each))
 
 
@@ -79,7 +79,7 @@ def sum_signatures(
     """
     groups, planned = dtype_groups(pairing), []
     for number in range(max(map(len, groups), default=0)):
-        first = _signature(pairing, {}, number)
+        first = signature_in_turn(pairing, {}, number)
         sizes = _integer_sizes(pairing, first) if first else {}
         if first is None or not sizes:
             continue
@@ -89,7 +89,7 @@ def sum_signatures(
             dim, longest = pairing.dims[name], max(boundary_lengths(pairing.dims[name], depth))
             lengths = [dim.fit(n) for n in limits if longest < dim.fit(n) <= _longest(dim) and dim.admits(dim.fit(n))]
             for length in () if dim.values else lengths[:1] if depth == "quick" else lengths:
-                signature = _signature(pairing, {name: length}, number)
+                signature = signature_in_turn(pairing, {name: length}, number)
                 if signature and affordable(signature) and not excessive_work(pairing, signature):
                     planned.append(signature)
     return tuple(dict.fromkeys(planned))
@@ -110,13 +110,17 @@ def _exact_range(dtype: DType) -> int:
     return 2 ** float_format(dtype).precision if is_float(dtype) else int(ml_dtypes.iinfo(dtype).max)
 
 
-def _signature(pairing: Pairing, lengths: Mapping[str, int], number: int) -> Signature | None:
+def signature_in_turn(
+    pairing: Pairing, lengths: Mapping[str, int], number: int, fixed: Sequence[str] = ()
+) -> Signature | None:
     """Returns a signature with some lengths, the others as short as possible; None if `where` excludes these lengths.
 
-    Dtypes and static options take turns with its number.
+    Dtypes and static options take turns with its number. The lengths are `fixed`, or those of some dims are.
     """
     statics = {name: each[number % len(each)] for name, each in pairing.options().items()}
-    admitted = pairing.fit_lengths({**_shortest_lengths(pairing), **lengths}, statics, list(lengths))
+    admitted = pairing.fit_lengths(
+        {**_shortest_lengths(pairing), **lengths}, statics, list(lengths) if fixed is None else fixed
+    )
     chosen = {group: group[number % len(group)] for group in dtype_groups(pairing)}
     return Signature.from_choices(pairing, admitted, statics, chosen) if admitted else None
 

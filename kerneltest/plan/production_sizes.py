@@ -16,7 +16,7 @@ from kerneltest.declare.domains import DType
 from kerneltest.declare.kinds.base import Namespace, XpArray
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import signature_slots
-from kerneltest.plan.format_limits import OracleCost
+from kerneltest.plan.format_limits import OracleCost, signature_in_turn
 from kerneltest.plan.signatures import Signature, boundary_lengths, dtype_groups
 from kerneltest.plan.slots import Slot, exact_limit
 
@@ -29,16 +29,11 @@ def production_signatures(pairing: Pairing) -> tuple[Signature, ...]:
     """Returns one signature for each dtype, with dims at their production lengths; () if no dim declares one."""
     if not any(dim.production for dim in pairing.dims.values()):
         return ()
-    groups, options = dtype_groups(pairing), pairing.options()
+    groups = dtype_groups(pairing)
     lengths = {name: dim.production or boundary_lengths(dim)[0] for name, dim in pairing.dims.items()}
     fixed = [name for name, dim in pairing.dims.items() if dim.production]
-    planned = []
-    for number in range(len(groups[0]) if groups else 1):
-        statics = {name: each[number % len(each)] for name, each in options.items()}
-        chosen = {group: group[number % len(group)] for group in groups}
-        if admitted := pairing.fit_lengths(lengths, statics, fixed):
-            planned.append(Signature.from_choices(pairing, admitted, statics, chosen))
-    return tuple(planned)
+    numbers = range(len(groups[0]) if groups else 1)
+    return tuple(filter(None, (signature_in_turn(pairing, lengths, number, fixed) for number in numbers)))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

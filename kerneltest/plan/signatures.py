@@ -5,7 +5,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allpairspy import AllPairs
@@ -128,7 +128,10 @@ class Signature:
     _text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_text", self._format())  # used many times for each case
+        mixed = {name for _, name in self.dtypes if name != self.dtype} - {"bool", "int32"}
+        dtypes = [f"{path}:{name}" for path, name in self.dtypes] if mixed else [self.dtype]
+        parts = [*(f"{k}={v}" for k, v in self.dims), *dtypes, *(f"{k}={v}" for k, v in self.statics)]
+        object.__setattr__(self, "_text", ",".join(parts))  # used many times for each case
 
     def __hash__(self) -> int:
         return hash(self._text)
@@ -136,11 +139,6 @@ class Signature:
     def __str__(self) -> str:
         """Returns dims, dtype (one for each leaf if they differ) and static arguments: `m=64,float32,mode=one`."""
         return self._text
-
-    def _format(self) -> str:
-        mixed = {name for _, name in self.dtypes if name != self.dtype} - {"bool", "int32"}
-        dtypes = [f"{path}:{name}" for path, name in self.dtypes] if mixed else [self.dtype]
-        return ",".join([*(f"{k}={v}" for k, v in self.dims), *dtypes, *(f"{k}={v}" for k, v in self.statics)])
 
     @classmethod
     def from_choices(
@@ -165,6 +163,31 @@ class Signature:
             statics=tuple(statics.items()),
             dtype=dtypes.get(groups[0], groups[0][0]) if groups else "static",
         )
+
+    @property
+    def total_length(self) -> int:
+        """The sum of the lengths of all dims."""
+        return sum(length for _, length in self.dims)
+
+    @property
+    def volume(self) -> int:
+        """The product of the lengths of all dims: the steps of a kernel that multiplies all of them."""
+        return math.prod(length for _, length in self.dims)
+
+    def resized(self, pairing: Pairing, lengths: Mapping[str, int]) -> "Signature | None":
+        """Returns it with other lengths of some dims, and of those that the pairing relates to them; None if it cannot.
+
+        The pairing must admit them.
+        """
+        statics = dict(self.statics)
+        fitted = pairing.fit_lengths({**dict(self.dims), **lengths}, statics, list(lengths))
+        if fitted is None or not pairing.admits(fitted, statics):
+            return None
+        return replace(self, dims=tuple(fitted.items()))
+
+    def with_option(self, name: str, option: str) -> "Signature":
+        """Returns it with another option of a static argument."""
+        return replace(self, statics=tuple({**dict(self.statics), name: option}.items()))
 
     def static_values(self, pairing: Pairing) -> dict[str, Scalar]:
         """Returns the static arguments by name: finite numbers, booleans and None as such, others by their option.

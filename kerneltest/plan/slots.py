@@ -232,15 +232,11 @@ def _trace_once(pairing: Pairing, signature: Signature) -> list[Any] | None:
         pairing.call_as_oracle(oracle, pairing.assemble(arrays, dims, statics, oracle=True))
         return ()
 
-    filled = {path: _ones(slot) for path, slot in build_slots(pairing, signature, lambda: 1).items()}
+    # Ones for data and, for other arguments, the values that make sums the longest, as an oracle gets them.
+    longest = {p: (s, s.kind.longest_sums(s)) for p, s in build_slots(pairing, signature, lambda: 1).items()}
+    filled = {path: values if slot.dtype == np.bool_ else widen(values) for path, (slot, values) in longest.items()}
     ones = fill_derived(pairing, signature, filled)
     formats = {path: float_format(np.dtype(np.float32)) for path, value in ones.items() if is_float(value.dtype)}
     with warnings.catch_warnings(action="ignore"):
         sample_outputs(evaluate, ones, formats, machine)
     return None if machine.escape else tape
-
-
-def _ones(slot: Slot) -> Array:
-    """Returns ones for data and, for other arguments, the values that make sums the longest, as an oracle gets them."""
-    values = slot.kind.longest_sums(slot)
-    return values if slot.dtype == np.bool_ else widen(values)

@@ -202,7 +202,8 @@ def _has_several(slot: Slot) -> bool:
 @family(group=GroupName.STRUCTURAL, without_arrays=True)
 def position_coded(slot: Slot, rng: Rng) -> Array:
     """Each element encodes its position, so that a shifted or swapped block is visible."""
-    limit = max(_prime_below(min(slot.exact_limit, 251)), 2)
+    candidates = range(min(slot.exact_limit, 251), 2, -1)
+    limit = next((p for p in candidates if all(p % d for d in range(2, int(p**0.5) + 1))), 2)  # a prime
     code = np.zeros(slot.shape, np.int64)
     for axis, stride in zip(range(len(slot.shape)), (1, 7, 31, 53), strict=False):
         where = np.arange(slot.shape[-1 - axis]) * stride
@@ -249,10 +250,6 @@ def ties(slot: Slot, rng: Rng) -> Array:
 
 # The order of registration determines the order of cases.
 register_edge_values(GroupName.STRUCTURAL)
-
-
-def _prime_below(limit: int) -> int:
-    return next((p for p in range(limit, 1, -1) if all(p % d for d in range(2, int(p**0.5) + 1))), 1)
 
 
 def _has_floats(slot: Slot) -> bool:

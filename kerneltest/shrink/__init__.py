@@ -1,8 +1,7 @@
 """Shrinking: the smallest case that fails in the same way as a recorded one.
 
 The search is a greedy descent, as in delta debugging (Zeller and Hildebrandt, 2002): it tries simpler candidates in a
-fixed order, and goes on from each that fails in the same way. `shrinker` is the search, and `smaller_cases` proposes
-signatures with the arguments for them, and values.
+fixed order, and goes on from each that fails in the same way.
 
 Order of preference. One case is preferred to another if it is smaller by the first of these by which they differ:
 

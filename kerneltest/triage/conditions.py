@@ -27,6 +27,10 @@ class Features:
         """Lengths, and static arguments that are whole numbers, which lengths can be compared with."""
         return {**{name: value for name, value in self.options.items() if type(value) is int}, **self.lengths}
 
+    def number(self, name: str) -> StaticValue:
+        """Returns one of the `numbers`."""
+        return self.lengths[name] if name in self.lengths else self.options[name]
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -192,20 +196,20 @@ def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough
             yield Term(f"{name} is not {value}", partial(_has_option, name, value, False), 1)
     for name in first.lengths:
         lengths = sorted({signature.lengths[name] for signature in signatures})
-        yield from _terms_of_length(name, lengths, blocks.get(name, 0))
-        yield from _terms_of_remainders(name, lengths, blocks.get(name, 0)) if thorough else ()
+        yield from _terms_of_length(name, lengths, blocks.get(name, 0), thorough)
     numbers = [name for name in first.numbers if all(name in signature.numbers for signature in signatures)]
     for one, other in itertools.combinations(numbers, 2):
         if one in first.lengths or other in first.lengths:
-            yield from _terms_of_two(one, other, blocks)
-            yield from _terms_of_relations(one, other) if thorough else ()
+            yield from _terms_of_two(one, other, blocks, thorough)
     yield from _terms_of_products(first.lengths) if thorough else ()
 
 
-def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[Term]:
-    def term(words: str, test: Callable[[int], bool], cost: int) -> Term:
-        return Term(f"{name} is {words}", lambda features: test(features.lengths[name]), cost)
+def _term(subject: str, names: Sequence[str], words: str, test: Callable[..., bool], cost: int) -> Term:
+    return Term(subject + words, lambda features: test(*map(features.number, names)), cost)
 
+
+def _terms_of_length(name: str, lengths: Sequence[int], block: int, thorough: bool) -> Iterator[Term]:
+    term = partial(_term, f"{name} is ", [name])
     if block > 1:
         yield term(f"not a multiple of its block, {block}", lambda n: bool(n % block), 0)
         yield term(f"a multiple of its block, {block}", lambda n: not n % block, 1)
@@ -228,13 +232,7 @@ def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[
     for step in _POWERS:
         if step != block:
             yield term(f"not a multiple of {step}" if step > 2 else "odd", partial(_has_rest, step), 3)
-
-
-def _terms_of_remainders(name: str, lengths: Sequence[int], block: int) -> Iterator[Term]:
-    def term(words: str, test: Callable[[int], bool], cost: int) -> Term:
-        return Term(f"{name} is {words}", lambda features: test(features.lengths[name]), cost)
-
-    for step in sorted({*range(2, min(_MOST_STEP, lengths[-1]) + 1), block} - {0, 1}):
+    for step in sorted({*range(2, min(_MOST_STEP, lengths[-1]) + 1), block} - {0, 1}) if thorough else ():
         if step not in _POWERS and step != block:
             yield term(f"not a multiple of {step}", partial(_has_rest, step), 4)
         if step != block:
@@ -245,21 +243,8 @@ def _terms_of_remainders(name: str, lengths: Sequence[int], block: int) -> Itera
             yield term(words, partial(_leaves, step, rest), 4 if step == block else 6)
 
 
-def _terms_of_relations(one: str, other: str) -> Iterator[Term]:
-    def term(words: str, test: Callable[[int, int], bool], cost: int) -> Term:
-        return Term(words, lambda features: test(features.numbers[one], features.numbers[other]), cost)
-
-    yield term(f"{one} equals {other}", operator.eq, 2)
-    yield term(f"{one} is at least {other}", operator.ge, 4)
-    yield term(f"{other} is at least {one}", operator.le, 4)
-    yield term(f"{one} is not a multiple of {other}", lambda n, m: m > 0 and n % m > 0, 3)
-    yield term(f"{other} is not a multiple of {one}", lambda n, m: n > 0 and m % n > 0, 3)
-
-
-def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[Term]:
-    def term(words: str, test: Callable[[int, int], bool], cost: int) -> Term:
-        return Term(words, lambda features: test(features.numbers[one], features.numbers[other]), cost)
-
+def _terms_of_two(one: str, other: str, blocks: Mapping[str, int], thorough: bool) -> Iterator[Term]:
+    term = partial(_term, "", [one, other])
     yield term(f"{one} differs from {other}", operator.ne, 2)
     yield term(f"{one} or {other} is not a power of two", lambda n, m: _is_no_power(n) or _is_no_power(m), 3)
     yield term(f"{one} is longer than {other}", operator.gt, 3)
@@ -270,18 +255,20 @@ def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[T
         a, b = blocks[one], blocks[other]
         yield term(f"{one} or {other} is not a multiple of its block", lambda n, m: n % a > 0 or m % b > 0, 2)
         yield term(f"{one} or {other} is longer than its block", lambda n, m: n > a or m > b, 2)
+    if thorough:
+        yield term(f"{one} equals {other}", operator.eq, 2)
+        yield term(f"{one} is at least {other}", operator.ge, 4)
+        yield term(f"{other} is at least {one}", operator.le, 4)
+        yield term(f"{one} is not a multiple of {other}", lambda n, m: m > 0 and n % m > 0, 3)
+        yield term(f"{other} is not a multiple of {one}", lambda n, m: n > 0 and m % n > 0, 3)
 
 
 def _terms_of_products(names: Iterable[str]) -> Iterator[Term]:
-    def term(one: str, other: str, words: str, test: Callable[[int], bool]) -> Term:
-        return Term(
-            f"{one} * {other} is {words}", lambda each: test(each.lengths[one] * each.lengths[other]), _OF_PRODUCTS
-        )
-
     for one, other in itertools.combinations(names, 2):
+        term = partial(_term, f"{one} * {other} is ", [one, other])
         for power in (8, 16, 32, 64, 128, 256, 512, 1024):
-            yield term(one, other, f"not a multiple of {power}", partial(_has_rest, power))
-            yield term(one, other, f"over {power}", partial(operator.lt, power))
+            yield term(f"not a multiple of {power}", partial(_has_rest, power), _OF_PRODUCTS)
+            yield term(f"over {power}", lambda n, m, most=power: n * m > most, _OF_PRODUCTS)
 
 
 def _has_option(name: str, value: StaticValue, wanted: bool, features: Features) -> bool:
@@ -296,8 +283,8 @@ def _leaves(step: int, rest: int, length: int) -> bool:
     return length % step == rest
 
 
-def _has_rest(step: int, length: int) -> bool:
-    return length % step > 0
+def _has_rest(step: int, *lengths: int) -> bool:
+    return math.prod(lengths) % step > 0
 
 
 # Conditions on inputs: the special values that all failing cases have, and that passing ones lack.
@@ -319,7 +306,10 @@ def input_condition(
       failing, passing: the special values among each case's inputs.
       covered: those of further failing cases, such as on other backends, which must fulfil it and are not counted.
     """
-    bad, good, more = ([frozenset(_with_general(case)) for case in cases] for cases in (failing, passing, covered))
+    bad, good, more = (
+        [frozenset((*case, *(replace(each, argument="") for each in case))) for case in cases]
+        for cases in (failing, passing, covered)
+    )
     common = sorted(frozenset.intersection(*bad, *more), key=_preference) if bad and good else ()
     if not common:
         return Condition.unknown(failing, passing)
@@ -356,12 +346,6 @@ def _lacked(
     lacking = max(absent, key=lambda each: sum(each in case for case in others))
     left = [case for case in others if lacking not in case]
     return (lacking, left) if len(others) - len(left) > len(others) / 2 else (None, others)
-
-
-def _with_general(found: Sequence[SpecialInput]) -> Iterator[SpecialInput]:
-    for each in found:
-        yield each
-        yield replace(each, argument="")
 
 
 def _with_arguments(found: SpecialInput, cases: Sequence[Sequence[SpecialInput]]) -> str:

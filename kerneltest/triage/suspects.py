@@ -68,6 +68,10 @@ class Suspect:
         return f"<Suspect {self.id}: {self.title}; {len(self.findings)} findings>"
 
     @property
+    def _smallest(self) -> Record | None:
+        return self.reproducer.record if self.reproducer is not None else None
+
+    @property
     def backends(self) -> Mapping[str, int]:
         """Findings by backend, most first."""
         return dict(Counter(record.backend for record in self.findings).most_common())
@@ -102,7 +106,7 @@ class Suspect:
     @property
     def pattern(self) -> str:
         """The pattern of wrong elements in words, if every finding and the smallest case have the same one; or ""."""
-        return common_pattern(self.findings, self.reproducer.record if self.reproducer is not None else None)
+        return common_pattern(self.findings, self._smallest)
 
     @property
     def relation(self) -> ValueRelation | None:
@@ -113,11 +117,11 @@ class Suspect:
     @property
     def diagnosis(self) -> str:
         """The likely mistake that explains nearly every finding, or that an experiment showed; or ""."""
-        smallest = self.reproducer.record if self.reproducer is not None else None
+        smallest = self._smallest
         by_rule = smallest.detail.remarks if smallest is not None and isinstance(smallest.detail, Mismatch) else ""
         if smallest is not None and smallest.shown.diagnosis and smallest.shown.diagnosis not in by_rule:
             return smallest.shown.diagnosis  # an experiment showed it
-        judged = [record.shown.diagnosis for record in self.findings if _has_value(record)]
+        judged = [record.shown.diagnosis for record in self.findings if record.shown.actual is not None]
         common = Counter(without_numbers(words) for words in judged).most_common(1)
         if not common or not common[0][0] or common[0][1] < _EXPLAINED * len(judged):
             return ""
@@ -145,7 +149,7 @@ class Suspect:
                 return f"a formula that is slightly off ({slight} of the largest value)"
             case Effect.WRONG if self.everywhere:
                 return f"{self.effect}: the oracle and every backend differ"
-            case Effect.IMPRECISE if not self._has_right_formula():
+            case Effect.IMPRECISE if not any(map(has_right_formula, filter(None, (*self.findings, self._smallest)))):
                 return f"{self.effect}, or another formula"
             case Effect.WRONG_GRADIENT:
                 return f"{self.effect} by {self.subject}"
@@ -153,10 +157,6 @@ class Suspect:
                 return f"{self.effect} for {self.subject}"
             case _:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
-
-    def _has_right_formula(self) -> bool:
-        smallest = [self.reproducer.record] if self.reproducer is not None else []
-        return any(has_right_formula(record) for record in (*self.findings, *smallest))
 
     def _slight_error(self) -> str:
         # An integer is never slightly off: a position or a code beside the right one is another. Neither is an element
@@ -203,18 +203,14 @@ class Suspect:
     @property
     def example(self) -> Record:
         """The finding that shows it best: the smallest case, or the finding with the shortest lengths."""
-        if self.reproducer is not None:
-            return self.reproducer.record
-        return min(self.findings, key=lambda r: (not r.dims, math.prod(r.dims.values()), sum(r.dims.values())))
+        return self._smallest or min(
+            self.findings, key=lambda r: (not r.dims, math.prod(r.dims.values()), sum(r.dims.values()))
+        )
 
 
 def _is_slightly_off(record: Record) -> bool:
     got, wanted = record.shown.actual, record.shown.expected
     return got is not None and wanted is not None and is_slight(float(got), float(wanted))
-
-
-def _has_value(record: Record) -> bool:
-    return record.shown.actual is not None
 
 
 _EXPLAINED = 0.8  # share of the findings that a diagnosis must explain; fewer do by chance

@@ -12,7 +12,7 @@ from kerneltest.plan.cases import Case, signature_slots, value_cases
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.plan.families import FAMILIES, GROUPS
 from kerneltest.plan.signatures import signatures
-from kerneltest.shrink.smaller_cases import _apply, candidate_arguments, to_integer, to_simplest, to_zero
+from kerneltest.shrink.shrinker import _apply, candidate_arguments, to_integer, to_simplest, to_zero
 from tests.sample import elementwise
 
 structure = kt.structure

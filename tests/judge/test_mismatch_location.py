@@ -18,9 +18,9 @@ from kerneltest.judge.compare import (
     locate_mismatch,
     match_axes,
 )
-from kerneltest.judge.context import MismatchContext
 from kerneltest.judge.diagnose import describe_special_inputs, diagnose
 from kerneltest.judge.mismatch_evidence import input_windows, output_window
+from kerneltest.judge.relations import MismatchContext
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Pattern, PatternKind
 from tests.corpus import twin

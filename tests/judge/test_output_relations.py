@@ -7,8 +7,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.judge.compare import OutputAxis, compare
-from kerneltest.judge.context import MismatchContext
-from kerneltest.judge.relations import first_relation, relations_of_output
+from kerneltest.judge.relations import MismatchContext, first_relation, relations_of_output
 from kerneltest.plan.signatures import signatures
 
 EXPECTED = np.random.default_rng(0).uniform(0.5, 4, (6, 8))

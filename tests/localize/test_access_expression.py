@@ -10,7 +10,7 @@ from jax.experimental.pallas import triton as plgpu
 import kerneltest as kt
 from kerneltest.core.targets import TARGETS
 from kerneltest.localize.case_replay import MutableKernel
-from kerneltest.localize.listing import Listing, describe_offset
+from kerneltest.localize.code_operators import Listing, describe_offset
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.tracing import trace
 from suites import test_matmul, test_vector_add

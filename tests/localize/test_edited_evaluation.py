@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.localize.equation_replay import EvaluatedKernel
-from kerneltest.localize.repairs import equation_repairs
+from kerneltest.localize.repair_search import equation_repairs
 from kerneltest.trace import machine
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.tracing import trace_function
@@ -46,11 +46,11 @@ def test_edits_have_the_same_results_together_and_alone() -> None:
     leaves = [np.linspace(-1, 2, 8, dtype=np.float32), np.array([3], np.int32)]
     kernel = EvaluatedKernel(trace_function(_kernel, shapes, ""), None, {"n": 8})
     edits = [way for repair in equation_repairs(kernel) for way in repair.patches(kernel)][::8]
-    before = kernel.run(leaves).rounded[0]
+    before = kernel.run(leaves, rounded=True)[0]
     changed = 0
     for edit, together in zip(edits, kernel.run_all(leaves, edits, rounded=True), strict=True):
         try:
-            alone = kernel.run(leaves, edit).rounded
+            alone = kernel.run(leaves, edit, rounded=True)
         except Exception:
             assert together is None
             continue
@@ -82,9 +82,8 @@ def test_edits_have_the_results_of_the_edited_jaxpr(rounded: bool) -> None:
     for edit, together in zip(edits, kernel.run_all(leaves, edits, rounded=rounded), strict=True):
         try:
             if "_unrounded" in str(edit):  # it replaces no equation
-                run = kernel.run(leaves, edit)
-                expected = run.rounded if rounded else run.formula
-                unrounded += not np.array_equal(expected[0], kernel.run(leaves).formula[0])
+                expected = kernel.run(leaves, edit, rounded=rounded)
+                unrounded += not np.array_equal(expected[0], kernel.run(leaves, rounded=False)[0])
             else:
                 equations = {id(each.equation): each.equations for each in edit(kernel.own)}
                 jaxpr = kernel.own.rewrite(lambda site, of=equations: of.get(id(site.equation)))

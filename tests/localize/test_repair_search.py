@@ -21,8 +21,15 @@ from kerneltest.execute.item import Outcome
 from kerneltest.localize import repair_search
 from kerneltest.localize.edits import after
 from kerneltest.localize.equation_replay import EquationReplay, EvaluatedKernel, equation_replays
-from kerneltest.localize.repair_search import Deadline, LineSearch, find_repair, lines_of_wrong_values, locate_fault
-from kerneltest.localize.repairs import Repair, equation_repairs
+from kerneltest.localize.repair_search import (
+    Deadline,
+    LineSearch,
+    Repair,
+    equation_repairs,
+    find_repair,
+    lines_of_wrong_values,
+    locate_fault,
+)
 from kerneltest.records.schema import FaultLocation
 from kerneltest.trace.tracing import trace_function
 from tests.localize.fault_cases import make_case
@@ -63,7 +70,7 @@ def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
 ) -> None:
     replays = [FakeReplay(i, ONE if i < repaired else OTHER, most_edits=most) for i in range(10)]
     repairs = [_repair(1, "one"), _repair(2, "neither")]
-    found = find_repair(replays[0], lambda: replays[1:], repairs, Deadline(seconds), lambda: iter(()))
+    found = find_repair(replays[0], replays[1:], repairs, Deadline(seconds), ())
     if split:
         assert found is not None
         assert found.explained == tuple(map(str, range(repaired)))
@@ -82,20 +89,21 @@ def test_a_repair_is_not_confirmed_if_replays_are_missing_for_want_of_time(late:
         if not deadline.is_over():
             yield FakeReplay(1, ONE)
 
-    found = find_repair(first, lambda: [*replays("rest")], [_repair(1, "one")], deadline, lambda: replays("more"))
+    found = find_repair(first, replays("rest"), [_repair(1, "one")], deadline, replays("more"))
     assert found is None or not found.confirmed
 
 
 def test_a_search_that_finds_a_line_too_late_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     location = FaultLocation("kernel.py:1", "x * 2", "removing mul fixes the result", False)
 
-    def search(deadline: Deadline) -> FaultLocation:
+    def search(*arguments: Any) -> FaultLocation:
+        deadline: Deadline = arguments[-1]
         deadline.seconds = -1
         assert deadline.is_over()
         return location
 
-    cases = SimpleNamespace(locate_in_equations=search, locate_in_code=search)
-    monkeypatch.setattr(repair_search, "_Cases", lambda *_: cases)
+    for name in ("_locate_in_equations", "_locate_in_code"):
+        monkeypatch.setattr(repair_search, name, search)
     record: Any = SimpleNamespace(family="", detail=None, tier=Tier.INTERPRET, verdict=Verdict.MISMATCH)
     nothing: Any = None
     assert locate_fault(nothing, nothing, Outcome(record)) == LineSearch(location, complete=False)
@@ -116,7 +124,7 @@ def fixture_wrong() -> EquationReplay:
         return np.array([np.sum(x * 1.1), np.sum(x * 1.7)])
 
     case = make_case(pairing, {}, x=np.random.default_rng(0).normal(size=(8, 70)))
-    return next(equation_replays(pairing, [case], "drawn", distinctive=False))
+    return next(equation_replays(pairing, [case], "drawn"))
 
 
 def test_sums_in_another_order_are_no_changes(wrong: EquationReplay) -> None:

@@ -26,8 +26,7 @@ from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.schema import Record
 from kerneltest.shrink import shrinker as module
-from kerneltest.shrink.shrinker import ShrinkResult, minimize, resembles
-from kerneltest.shrink.smaller_cases import candidate_arguments
+from kerneltest.shrink.shrinker import ShrinkResult, candidate_arguments, minimize, resembles
 from tests.execute.test_invariants import WRONG
 from tests.sample import double, elementwise, whole
 

@@ -1,7 +1,6 @@
 """Runs the cases of a pairing on mutants of its kernel, until one finds the mutant."""
 
 import functools
-import math
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -244,7 +243,7 @@ class RunningTrial:
         for (signature, _), count in self.kills.items():
             times[signature] += count
         # The longest signatures take the longest.
-        lengths = {signature: math.prod(length for _, length in signature.dims) for signature in part.values}
+        lengths = {signature: signature.volume for signature in part.values}
         for signature in sorted(part.values, key=lambda each: (-times[each], lengths[each])):
             group = part.values[signature]
             item, _ = group.pairs[0]
