@@ -25,7 +25,7 @@ from kerneltest.trace.jax_compat.jaxprs import Equation, sparse_cores
 from kerneltest.trace.jax_compat.patches import disable_debugging_in_callbacks
 from kerneltest.trace.jax_compat.tpu_interpreter import layout_of, overhanging_alias
 from kerneltest.trace.jax_environment import fast_compile_options
-from kerneltest.trace.partial_arrays import FilledCall, PartialKernel, require_defined, run_filled
+from kerneltest.trace.partial_arrays import FilledCall, FilledRun, PartialKernel, require_defined, run_filled
 from kerneltest.trace.platform_dispatch import DIALECT_MODULES, INTERPRETED_TPU, abstract_platform
 from kerneltest.trace.runnable import outer_references, uses_outer_references
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
@@ -110,9 +110,9 @@ class InterpretMosaic(Backend):
 
     def _runner(self, call: Call, function: Callable[..., Any], thread: EvaluateThread | None = None) -> FilledCall:
         if self.dialect == "mosaic_gpu":
-            return lambda operands, fill: tpu.InterpretResult(gpu.run(function, operands, thread))
+            return lambda operands, fill: FilledRun(gpu.run(function, operands, thread))
         layout = layout_of(call.equation)
-        return lambda operands, fill: tpu.run(function, layout, operands, fill, thread)
+        return lambda operands, fill: FilledRun(*tpu.run(function, layout, operands, fill, thread))
 
     def environment(self) -> dict[str, Any]:
         lacking = f"JAX {jax.__version__} detects only those between copies into shared memory and reads"

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -403,20 +403,12 @@ def _type(variable: Var) -> tuple[Any, Any] | None:
 # Calls that run to their end whatever memory holds.
 
 
-class FilledRun(Protocol):
-    """The outputs of a call, masks of the elements that it never wrote, and its reads of unwritten memory.
+class FilledRun(NamedTuple):
+    """The outputs of a call, and what it left unwritten or read too early, as far as that is known."""
 
-    A mask is None if all elements were written, and there are no masks if that is not known.
-    """
-
-    @property
-    def outputs(self) -> Sequence[Array]: ...
-
-    @property
-    def unwritten(self) -> Sequence[Array | None]: ...
-
-    @property
-    def reads(self) -> tuple[UndefinedSource, ...]: ...
+    outputs: Sequence[Array]
+    unwritten: Sequence[Array | None] = ()  # a mask of the elements that were never written; None if all were
+    reads: tuple[UndefinedSource, ...] = ()  # of memory that was never written
 
 
 # Runs a call on its operands. Unwritten memory holds the values of the second argument, or the interpreter's own if

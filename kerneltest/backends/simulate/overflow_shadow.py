@@ -16,7 +16,7 @@ from kerneltest.backends.simulate.interpreter import (
 )
 from kerneltest.backends.simulate.ir import Operation
 from kerneltest.backends.simulate.memory import Launch, MemoryAccess, PagedBuffer, intersect_masks
-from kerneltest.backends.simulate.operations import elementwise
+from kerneltest.backends.simulate.operations import compare_integers
 from kerneltest.core.details import Access, IndexOverflow, MemoryFault
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
@@ -170,7 +170,7 @@ class OverflowInterpreter(IRInterpreter):
             return
         exact = [self._exact(operand) for operand in operands]
         if op.name == "arith.cmpi":
-            self._note(result, elementwise.compare_integers(op).compute(*exact), shadows)
+            self._note(result, compare_integers(op).compute(*exact), shadows)
         elif op.name in _SHAPES:
             if op.name == "tt.reshape":
                 exact = [np.broadcast_to(exact[0], (exact[0].shape[0], *op.operand_types[0].shape))]

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation, unsupported_failure
-from kerneltest.backends.simulate.operations.tensor_operations import tf32
+from kerneltest.backends.simulate.operations import tf32
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics.device_operations import multiply_matrices
 
