@@ -63,11 +63,6 @@ _INTEGER_COMPARISONS: tuple[Compute, ...] = (
 )
 
 
-def compare_integers(op: Operation) -> Rule:
-    """Returns the comparison with the number in the attribute `predicate`."""
-    return Rule(_INTEGER_COMPARISONS[op.attributes["predicate"]], any_operand)
-
-
 _RELATIONS = (np.equal, np.greater, np.greater_equal, np.less, np.less_equal, np.not_equal)
 
 
@@ -607,7 +602,7 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.minimumf": _elementwise(np.minimum),
     "arith.maxnumf": _elementwise(np.fmax),
     "arith.minnumf": _elementwise(np.fmin),
-    "arith.cmpi": Semantics(compare_integers),
+    "arith.cmpi": Semantics(lambda op: Rule(_INTEGER_COMPARISONS[op.attributes["predicate"]], any_operand)),
     "arith.cmpf": Semantics(lambda op: Rule(_FLOAT_COMPARISONS[op.attributes["predicate"]], any_operand)),
     "arith.select": _elementwise(np.where, _undefined_select),
     **{f"math.{name}": Semantics(_builtin, bare=True) for name in NAMES},
