@@ -612,6 +612,8 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.extsi": _cast(partial(_extend, signed=True)),
     "arith.extui": _cast(partial(_extend, signed=False)),
     "arith.trunci": _cast(_truncate),
+    "arith.index_cast": _cast(lambda dtype: lambda x: x.astype(dtype)),
+    "arith.index_castui": _cast(partial(_extend, signed=False)),
     "arith.sitofp": _cast(partial(_to_float, signed=True)),
     "arith.uitofp": _cast(partial(_to_float, signed=False)),
     "arith.fptosi": _cast(partial(_to_integer, signed=True)),
