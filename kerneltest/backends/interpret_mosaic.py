@@ -17,7 +17,6 @@ from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import NumpyInterpretedCall
-from kerneltest.trace.grid_rewrites import rewrite_for_interpreter
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter as gpu
 from kerneltest.trace.jax_compat import tpu_interpreter as tpu
 from kerneltest.trace.jax_compat.interpreter_threads import EvaluateThread, patch_interpreters
@@ -27,7 +26,8 @@ from kerneltest.trace.jax_compat.tpu_interpreter import layout_of, overhanging_a
 from kerneltest.trace.jax_environment import fast_compile_options
 from kerneltest.trace.partial_arrays import FilledCall, FilledRun, PartialKernel, require_defined, run_filled
 from kerneltest.trace.platform_dispatch import DIALECT_MODULES, INTERPRETED_TPU, abstract_platform
-from kerneltest.trace.runnable import outer_references, uses_outer_references
+from kerneltest.trace.rewrite import rewrite_for_interpreter
+from kerneltest.trace.runnable import refuse_outer_references
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
 
 # Languages that each dialect excludes. A kernel for TPUs may leave its language open.
@@ -86,8 +86,7 @@ class InterpretMosaic(Backend):
 
     def _rewrite(self, call: Call) -> Equation:
         equation = call.equation
-        if uses_outer_references(call):
-            raise Failure(Verdict.UNAVAILABLE, outer_references(call))
+        refuse_outer_references(call)
         on_a_gpu = self.dialect == "mosaic_gpu"
         if not on_a_gpu and (name := overhanging_alias(equation)):
             raise Failure(
@@ -96,7 +95,7 @@ class InterpretMosaic(Backend):
                 "interpreter cannot run: use lengths that are multiples of the block",
             )
         return rewrite_for_interpreter(
-            call, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.interpret_parameters(equation)
+            equation, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.interpret_parameters(equation)
         )
 
     def _compile(self, call: Call, equation: Equation) -> FilledCall:

@@ -26,10 +26,9 @@ from kerneltest.localize.listing import Listing, SourceExpression
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record
-from kerneltest.trace.grid_rewrites import run_in_order
 from kerneltest.trace.partial_arrays import PartialArray
 from kerneltest.trace.primitives import primitive_named
-from kerneltest.trace.rewrite import Fill, fill_empty, fill_outputs, fill_padding, rewrite_jaxpr
+from kerneltest.trace.rewrite import Fill, fill_empty, fill_outputs, fill_padding, rewrite_jaxpr, run_in_order
 from kerneltest.trace.tracing import Traced, analyze
 
 # The operations at which NaN and infinities appear or are lost during a run, and repairs of these operations.

@@ -17,11 +17,10 @@ from kerneltest.core.details import Hung
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
-from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxprs import core_meshes, parameter_names
 from kerneltest.trace.jax_compat.mosaic_gpu_lowering import read_dialect
 from kerneltest.trace.partial_arrays import FilledRun, PartialArray, run_filled
-from kerneltest.trace.runnable import call_as_function, outer_references, uses_outer_references
+from kerneltest.trace.runnable import call_as_function, refuse_outer_references
 from kerneltest.trace.tracing import Call, Traced
 
 _FILL, _OTHER_FILL = 0xFF, 0x33  # bytes of unwritten memory: NaN, and small positive numbers
@@ -39,8 +38,7 @@ def prepare_calls(
     """
     calls = {}
     for call in traced.calls:
-        if uses_outer_references(call):
-            raise Failure(Verdict.UNAVAILABLE, outer_references(call))
+        refuse_outer_references(call)
         try:
             calls[id(call.equation)] = SimulatedKernel(call, target, orders)
         except Failure:
