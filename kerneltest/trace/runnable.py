@@ -73,7 +73,7 @@ class CallArray:
     name: str  # the kernel's parameter
     shape: tuple[int, ...]
     dtype: DType
-    hint: str  # a possible cause of an access past its end, or ""
+    hint: str = ""  # a possible cause of an access past its end
 
 
 def call_arrays(call: Call) -> tuple[list[CallArray], list[CallArray]]:

@@ -43,6 +43,7 @@ from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.refused_lengths import length_declarations
 from kerneltest.trace.site_states import SiteStates
 from kerneltest.trace.walk import (
+    computes_outside_calls,
     dot_precision,
     float_dtype,
     has_narrow_products,
@@ -172,12 +173,18 @@ class Traced:
     output_names: tuple[tuple[str, ...], ...] = ()
     sites: SiteStates = field(default_factory=SiteStates)
 
-    def adapt_precision(self, row: Precision) -> Precision:
-        """Adapts a machine's precision to the precision that the kernel requests for its matrix products."""
-        row = row if self.narrow_products else row.with_wide_products()
+    def adapt_precision(self, inside: Precision, around: Precision | None = None) -> Precision:
+        """Adapts a machine's precision to the precision that the kernel requests for its matrix products.
+
+        It is that `inside` the Pallas calls, and `around` them if that is another and the kernel computes there.
+        """
+        precision = inside
+        if around is not None and computes_outside_calls(self.jaxpr.jaxpr):
+            precision = inside.combine(around)
+        precision = precision if self.narrow_products else precision.with_wide_products()
         if not self.reduced_dots:
-            return row.with_exact_dots()
-        return row.with_dots_in(self.named_dots) if self.named_dots else row
+            return precision.with_exact_dots()
+        return precision.with_dots_in(self.named_dots) if self.named_dots else precision
 
     @property
     def dialects(self) -> frozenset[str]:

@@ -27,7 +27,6 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel, require_defined
 from kerneltest.trace.runnable import CallArray, call_arrays
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
-from kerneltest.trace.walk import computes_outside_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +75,7 @@ class Simulate(Backend):
 
 def precision_of(traced: Traced) -> Precision:
     """Returns the precision of a simulated kernel: XLA computes the code around its Pallas calls on the CPU."""
-    row = SIMULATED.combine(XLA_CPU) if computes_outside_calls(traced.jaxpr.jaxpr) else SIMULATED
-    return traced.adapt_precision(row)
+    return traced.adapt_precision(SIMULATED, XLA_CPU)
 
 
 class _SimulatedCall:

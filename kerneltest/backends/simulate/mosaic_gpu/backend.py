@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from kerneltest.core.targets import Target
 from kerneltest.trace.jax_compat.jaxprs import core_meshes, parameter_names
 from kerneltest.trace.jax_compat.mosaic_gpu_lowering import read_dialect
 from kerneltest.trace.partial_arrays import FilledRun, PartialArray, run_filled
-from kerneltest.trace.runnable import call_as_function, refuse_outer_references
+from kerneltest.trace.runnable import CallArray, call_as_function, refuse_outer_references
 from kerneltest.trace.tracing import Call, Traced
 
 _FILL, _OTHER_FILL = 0xFF, 0x33  # bytes of unwritten memory: NaN, and small positive numbers
@@ -49,24 +49,18 @@ def prepare_calls(
     return calls
 
 
-@dataclass(frozen=True, slots=True)
-class _Argument:
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    def memory(self, values: Array, faults: Faults, *, output: bool) -> Memory:
-        data = np.array(values, order="C").reshape(-1).view(np.uint8)
-        return Memory(self.name, data, faults, output, not output, shape=self.shape, dtype=self.dtype)
+def _memory(array: CallArray, values: Array, faults: Faults, *, output: bool) -> Memory:
+    data = np.array(values, order="C").reshape(-1).view(np.uint8)
+    return Memory(array.name, data, faults, output, not output, shape=array.shape, dtype=array.dtype)
 
 
-def _arguments(call: Call) -> tuple[list[_Argument], list[_Argument]]:
+def _arguments(call: Call) -> tuple[list[CallArray], list[CallArray]]:
     names = iter(parameter_names(call.equation.params["jaxprs"][0]))
 
-    def arguments(kind: str, variables: Sequence[Any]) -> list[_Argument]:
+    def arguments(kind: str, variables: Sequence[Any]) -> list[CallArray]:
         known = [name if (name := next(names, "")).isidentifier() else f"{kind} {i}" for i in range(len(variables))]
         return [
-            _Argument(n, tuple(v.aval.shape), np.dtype(v.aval.dtype)) for n, v in zip(known, variables, strict=True)
+            CallArray(n, tuple(v.aval.shape), np.dtype(v.aval.dtype)) for n, v in zip(known, variables, strict=True)
         ]
 
     return arguments("input", call.equation.invars), arguments("output", call.equation.outvars)
@@ -144,10 +138,10 @@ class SimulatedKernel:
 
     def _run(self, operands: Sequence[Any], fill: int, timing: Timing, seed: int, faults: Faults) -> list[Memory]:
         inputs = [
-            a.memory(np.asarray(x, a.dtype), faults, output=False) for a, x in zip(self.inputs, operands, strict=True)
+            _memory(a, np.asarray(x, a.dtype), faults, output=False) for a, x in zip(self.inputs, operands, strict=True)
         ]
         outputs = [
-            a.memory(np.full(math.prod(a.shape) * a.dtype.itemsize, fill, np.uint8), faults, output=True)
+            _memory(a, np.full(math.prod(a.shape) * a.dtype.itemsize, fill, np.uint8), faults, output=True)
             for a in self.outputs
         ]
         values = list(self.constants)
@@ -188,7 +182,7 @@ class SimulatedKernel:
         yield from run(thread, self.steps)
         thread.end()
 
-    def _values(self, argument: _Argument, memory: Memory) -> Array:
+    def _values(self, argument: CallArray, memory: Memory) -> Array:
         values = memory.data != 0 if argument.dtype == np.bool_ else memory.data.view(argument.dtype)
         return values.reshape(argument.shape)
 
