@@ -1,7 +1,6 @@
 """JAX's interpreters of Mosaic kernels for GPUs and TPUs, on the CPU. They detect races and out-of-bounds reads."""
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -77,7 +76,8 @@ class InterpretMosaic(Backend):
 
     def _prepare_calls(self, traced: Traced, prepare: Callable[[Call, Equation], FilledCall]) -> dict[int, FilledCall]:
         try:
-            with jax.default_device(kernel_device("cpu")), self._place(), patch_interpreters():
+            place = abstract_platform(INTERPRETED_TPU if self.dialect == "mosaic_tpu" else "")
+            with jax.default_device(kernel_device("cpu")), place, patch_interpreters():
                 return {id(call.equation): prepare(call, self._rewrite(call)) for call in traced.calls}
         except Failure:
             raise
@@ -116,9 +116,6 @@ class InterpretMosaic(Backend):
     def environment(self) -> dict[str, Any]:
         lacking = f"JAX {jax.__version__} detects only those between copies into shared memory and reads"
         return {"races": "detected" if gpu.DETECTS_ALL_RACES or self.dialect == "mosaic_tpu" else lacking}
-
-    def _place(self) -> AbstractContextManager[Any]:
-        return abstract_platform(INTERPRETED_TPU) if self.dialect == "mosaic_tpu" else nullcontext()
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,9 @@ def _find_misuse(function: Callable[..., object], given: Sequence[object], keywo
     parameters = signature.parameters.values()
     names = [each.name for each in parameters]
     by_place = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
-    name, example = function.__name__, _example_in_docstring(function)
+    name = function.__name__
+    shown = re.search(rf"kt\.(?:\w+\.)?{name}\((?:[^()]|\([^()]*\))*\)", function.__doc__ or "")
+    example = f", as in {shown[0]}" if shown else ""
     if unknown := next((each for each in keywords if each not in names), ""):
         return f"{name}: {unknown!r} is not an option; the options are {', '.join(names)}{suggest(unknown, names)}"
     if len(given) > len(by_place):
@@ -102,11 +104,6 @@ def _find_misuse(function: Callable[..., object], given: Sequence[object], keywo
     lacking = next((each.name for each in parameters if each.default is each.empty and each.name not in taken), "")
     problem = f"it needs {lacking}" if lacking else f"it takes {', '.join(names)}, each once"
     return f"{name}: {problem}{example}"
-
-
-def _example_in_docstring(function: Callable[..., object]) -> str:
-    found = re.search(rf"kt\.(?:\w+\.)?{function.__name__}\((?:[^()]|\([^()]*\))*\)", function.__doc__ or "")
-    return f", as in {found[0]}" if found else ""
 
 
 def format_given(given: object) -> str:

@@ -34,12 +34,6 @@ from kerneltest.numerics.ufuncs import zero_nonfinite
 _SAME = frozenset("exp exp2 cast where".split())  # the sum of values times cotangents is that of their inputs
 
 
-# The stray of an output after it is stored in a format, (rows, *shape).
-def _strays(output: SampledArray, cotangent: SampledArray, fmt: FloatFormat) -> Array:
-    stored = output.machine.round_stored(output.samples, fmt)
-    return zero_nonfinite(cotangent.samples * (stored - output.samples))
-
-
 # The error of the cotangent of an operand of an elementwise step that was broadcast. The stray of the step's output
 # broadcasts to the output's shape; an axis of length 1 is the sum over it.
 def _sum_strays(step: TapeEntry, operand: SampledArray, stray: Array) -> Array:
@@ -126,7 +120,10 @@ def pull_back(
       UntrackedError: the derivative of an operation is unknown.
     """
     cotangents: dict[int, Operand] = {id(output): cotangent for output, cotangent, _ in outputs}
-    known_strays = {id(output): _strays(output, cotangent, fmt) for output, cotangent, fmt in outputs}
+    known_strays: dict[int, Array] = {}
+    for output, cotangent, fmt in outputs:
+        stored = output.machine.round_stored(output.samples, fmt)
+        known_strays[id(output)] = zero_nonfinite(cotangent.samples * (stored - output.samples))
     for step in reversed(tape):
         cotangent, stray = cotangents.pop(id(step.output), None), known_strays.pop(id(step.output), None)
         if cotangent is None:

@@ -1,7 +1,7 @@
 """Pallas calls at sizes too large to allocate: some of their programs run, on buffers of which only pages exist."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,7 +45,7 @@ class SimulatedAtScale:
         calls = {id(call.equation): call for call in self.traced.calls}
         with jax.default_device(kernel_device("cpu")):
             kernel = PartialKernel(self.traced, lambda e, operands: self._call(calls[id(e)], operands))
-            outputs = kernel([_virtual(leaf) for leaf in leaves])
+            outputs = kernel([_computed(leaf.shape, leaf.dtype, leaf.at) for leaf in leaves])
         return tuple(_samples(output.values) for output in outputs)
 
     def _call(self, call: Call, operands: Sequence[PartialArray]) -> list[PartialArray]:
@@ -114,20 +114,18 @@ def _too_large(call: Call, amount: str) -> Failure:
     return Failure(Verdict.UNAVAILABLE, f"kernel {call.name}: one program {amount}, too many to simulate")
 
 
-def _virtual(leaf: ProceduralArray) -> VirtualArray:
-    shape: tuple[int, ...] = leaf.shape
-
-    def read(at: Array) -> Array:
-        return np.asarray(np.broadcast_to(leaf.at(axis_indices(at, shape)), at.shape))
-
-    return VirtualArray(shape, leaf.dtype, read)
-
-
 def _virtual_array(values: Any) -> VirtualArray:
     if isinstance(values, VirtualArray):
         return values
     array = np.asarray(values)
-    return VirtualArray(array.shape, array.dtype, lambda at: array[tuple(axis_indices(at, array.shape))])
+    return _computed(array.shape, array.dtype, lambda indices: array[tuple(indices)])
+
+
+def _computed(shape: tuple[int, ...], dtype: np.dtype, at: Callable[[Sequence[Array]], Any]) -> VirtualArray:
+    # An array whose elements a function computes from an index along each axis.
+    return VirtualArray(
+        shape, dtype, lambda offset: np.asarray(np.broadcast_to(at(axis_indices(offset, shape)), offset.shape))
+    )
 
 
 def _buffer(array: CallArray, content: VirtualArray | None) -> PagedBuffer:
