@@ -29,7 +29,6 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.production_sizes import sample_positions
 from kerneltest.trace.partial_arrays import axis_indices
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
-from kerneltest.trace.walk import computes_outside_calls
 
 # Kernels on a real device at production sizes: arrays are computed there, and samples of the outputs come back.
 
@@ -45,11 +44,6 @@ class DeviceAtScale:
     precision: Precision
 
     def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
-        """Returns some elements of each output.
-
-        Raises:
-          Failure: `unavailable`, with the memory needed and free; or the kernel's own failure.
-        """
         jitted = compile_for(self.traced, self.device, self.precision, interpret=False)
         self._check_memory(jitted.compiled)
         try:
@@ -141,9 +135,7 @@ class Device(Backend):
         return DeviceAtScale(traced, kernel_device(self.id), self._precision_of(traced))
 
     def _precision_of(self, traced: Traced) -> Precision:
-        inside, around = _PRECISIONS[self.id]
-        precision = inside.combine(around) if computes_outside_calls(traced.jaxpr.jaxpr) else inside
-        return traced.adapt_precision(precision)
+        return traced.adapt_precision(*_PRECISIONS[self.id])
 
     def environment(self) -> dict[str, Any]:
         place = kernel_device(self.id)

@@ -57,8 +57,7 @@ class Interpret(Backend):
         return traced.not_local and (exchange_in(calls) or mesh_problem(traced, "cpu"))
 
     def prepare(self, traced: Traced) -> Executable:
-        calls = calls_with_index_maps(traced)
-        _check_blocks(calls)
+        prefetching = _check_calls(traced)
         compiled = compile_for(
             traced,
             kernel_device("cpu"),
@@ -66,7 +65,6 @@ class Interpret(Backend):
             interpret=True,
             options=fast_compile_options(traced.jaxpr.jaxpr),
         )
-        prefetching = [call for call in calls if call.scalars]
         return PrefetchChecked(compiled, prefetching) if prefetching else compiled
 
     def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> NumpyPath:
@@ -77,9 +75,8 @@ def evaluate(traced: Traced) -> NumpyExecutable | None:
     """Returns the evaluation of a kernel in NumPy; None if it needs a compiler. Raises what an evaluation cannot do."""
     if traced.eager or traced.not_local:  # an eager call tests JAX itself
         return None
-    calls = calls_with_index_maps(traced)
-    _check_blocks(calls)
-    return NumpyEvaluation(traced, _rows(traced), [call for call in calls if call.scalars])
+    prefetching = _check_calls(traced)
+    return NumpyEvaluation(traced, _rows(traced), prefetching)
 
 
 # Returns a kernel in NumPy, by JAX's own interpreter, which is slower, if the batched one lacks an operation.
@@ -142,6 +139,13 @@ class PrefetchChecked:
     def run(self, leaves: Sequence[Array]) -> Outputs:
         _check_blocks(self.prefetching, leaves)
         return self.compiled.run(leaves)
+
+
+# Checks the blocks of a kernel, and returns the calls whose blocks depend on a case.
+def _check_calls(traced: Traced) -> list[IndexMappedCall]:
+    calls = calls_with_index_maps(traced)
+    _check_blocks(calls)
+    return [call for call in calls if call.scalars]
 
 
 # Checks that all blocks lie inside their arrays; Pallas' interpreter silently moves those that do not.

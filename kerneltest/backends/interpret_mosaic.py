@@ -1,7 +1,6 @@
 """JAX's interpreters of Mosaic kernels for GPUs and TPUs, on the CPU. They detect races and out-of-bounds reads."""
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -17,7 +16,6 @@ from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import NumpyInterpretedCall
-from kerneltest.trace.grid_rewrites import rewrite_for_interpreter
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter as gpu
 from kerneltest.trace.jax_compat import tpu_interpreter as tpu
 from kerneltest.trace.jax_compat.interpreter_threads import EvaluateThread, patch_interpreters
@@ -25,9 +23,10 @@ from kerneltest.trace.jax_compat.jaxprs import Equation, sparse_cores
 from kerneltest.trace.jax_compat.patches import disable_debugging_in_callbacks
 from kerneltest.trace.jax_compat.tpu_interpreter import layout_of, overhanging_alias
 from kerneltest.trace.jax_environment import fast_compile_options
-from kerneltest.trace.partial_arrays import FilledCall, PartialKernel, require_defined, run_filled
+from kerneltest.trace.partial_arrays import FilledCall, FilledRun, PartialKernel, require_defined, run_filled
 from kerneltest.trace.platform_dispatch import DIALECT_MODULES, INTERPRETED_TPU, abstract_platform
-from kerneltest.trace.runnable import outer_references, uses_outer_references
+from kerneltest.trace.rewrite import rewrite_for_interpreter
+from kerneltest.trace.runnable import refuse_outer_references
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
 
 # Languages that each dialect excludes. A kernel for TPUs may leave its language open.
@@ -77,7 +76,8 @@ class InterpretMosaic(Backend):
 
     def _prepare_calls(self, traced: Traced, prepare: Callable[[Call, Equation], FilledCall]) -> dict[int, FilledCall]:
         try:
-            with jax.default_device(kernel_device("cpu")), self._place(), patch_interpreters():
+            place = abstract_platform(INTERPRETED_TPU if self.dialect == "mosaic_tpu" else "")
+            with jax.default_device(kernel_device("cpu")), place, patch_interpreters():
                 return {id(call.equation): prepare(call, self._rewrite(call)) for call in traced.calls}
         except Failure:
             raise
@@ -86,8 +86,7 @@ class InterpretMosaic(Backend):
 
     def _rewrite(self, call: Call) -> Equation:
         equation = call.equation
-        if uses_outer_references(call):
-            raise Failure(Verdict.UNAVAILABLE, outer_references(call))
+        refuse_outer_references(call)
         on_a_gpu = self.dialect == "mosaic_gpu"
         if not on_a_gpu and (name := overhanging_alias(equation)):
             raise Failure(
@@ -96,7 +95,7 @@ class InterpretMosaic(Backend):
                 "interpreter cannot run: use lengths that are multiples of the block",
             )
         return rewrite_for_interpreter(
-            call, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.interpret_parameters(equation)
+            equation, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.interpret_parameters(equation)
         )
 
     def _compile(self, call: Call, equation: Equation) -> FilledCall:
@@ -110,16 +109,13 @@ class InterpretMosaic(Backend):
 
     def _runner(self, call: Call, function: Callable[..., Any], thread: EvaluateThread | None = None) -> FilledCall:
         if self.dialect == "mosaic_gpu":
-            return lambda operands, fill: tpu.InterpretResult(gpu.run(function, operands, thread))
+            return lambda operands, fill: FilledRun(gpu.run(function, operands, thread))
         layout = layout_of(call.equation)
-        return lambda operands, fill: tpu.run(function, layout, operands, fill, thread)
+        return lambda operands, fill: FilledRun(*tpu.run(function, layout, operands, fill, thread))
 
     def environment(self) -> dict[str, Any]:
         lacking = f"JAX {jax.__version__} detects only those between copies into shared memory and reads"
         return {"races": "detected" if gpu.DETECTS_ALL_RACES or self.dialect == "mosaic_tpu" else lacking}
-
-    def _place(self) -> AbstractContextManager[Any]:
-        return abstract_platform(INTERPRETED_TPU) if self.dialect == "mosaic_tpu" else nullcontext()
 
 
 @dataclass(frozen=True, slots=True)

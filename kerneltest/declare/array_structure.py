@@ -65,11 +65,8 @@ def _dominated(values: Array, diagonal: Array) -> Array:
     others = np.abs(values).sum(axis=-1) - np.abs(np.diagonal(values, axis1=-2, axis2=-1))
     least = np.where(others > 0, _DOMINANCE * others, 1.0)
     enough = size > np.where(others > 0, others * (1 + 2.0**-6), 0)
-    return _with_diagonal(values, np.where(enough, diagonal, np.copysign(least, diagonal)))
-
-
-def _with_diagonal(values: Array, diagonal: Array) -> Array:
-    return np.where(np.eye(values.shape[-1], dtype=bool), diagonal[..., None], values)
+    raised = np.where(enough, diagonal, np.copysign(least, diagonal))
+    return np.where(np.eye(values.shape[-1], dtype=bool), raised[..., None], values)
 
 
 @_square

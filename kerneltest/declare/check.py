@@ -146,10 +146,10 @@ def check_returns(pairing: Pairing) -> Problems:
 
 def check_invariance(pairing: Pairing) -> Problems:
     """Checks the dims and arguments that `batch_dims=`, `needs=`, `invariant_to=` and `grad=` name."""
+    dims = ", ".join(map(repr, pairing.dims)) or "none"
     for name in pairing.batch_dims:
         if name not in pairing.dims:
-            known = ", ".join(map(repr, pairing.dims)) or "none"
-            yield "batch_dims", f"{name!r} is not a dim of the pairing; its dims are {known}"
+            yield "batch_dims", f"{name!r} is not a dim of the pairing; its dims are {dims}"
             continue
         if any(leaf.bounded_by is not None and name in dims_in(leaf.bounded_by) for leaf in pairing.leaves.values()):
             yield "batch_dims", f"an index or a length points into {name!r}, so slices along it are not independent"
@@ -167,8 +167,7 @@ def check_invariance(pairing: Pairing) -> Problems:
                 )
     for name in pairing.needs:
         if name not in pairing.dims and name not in pairing.batch_dims:
-            known = ", ".join(map(repr, pairing.dims)) or "none"
-            yield "needs", f"{name!r} is not a dim of the pairing; its dims are {known}"
+            yield "needs", f"{name!r} is not a dim of the pairing; its dims are {dims}"
     invariant = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)), "grid"]
     for name in pairing.invariant_to:
         if name not in invariant:
@@ -422,7 +421,7 @@ def _check_kinds(kernel: Function, arguments: Mapping[str, object], options: Map
                     yield f"argument {name!r}", f"a dim is given by its name, as in 'n', not {argument.dim!r}"
             case Static():
                 continue
-            case _ if name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            case _ if name in parameters or _takes_any(parameters):
                 yield (
                     f"argument {name!r}",
                     f"declare it, as in {name}={_example_of(name, argument, parameters.get(name))}, "

@@ -19,16 +19,7 @@ from kerneltest.declare.problems import hide_frames
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A symbolic axis length, in elements.
-
-    Attributes:
-      block: the length of the blocks that the kernel divides the axis into; None if it does not.
-      multiple_of: every length is a multiple of it.
-      minimum, maximum: the least and greatest length; `minimum=0` admits the empty axis.
-      values: the only lengths, instead of boundary lengths.
-      production: the length that users run, which may be too long for memory.
-      on: dims that replace this one on some backends, by patterns of their ids or words such as `gpu`.
-    """
+    """A symbolic axis length, in elements. Its fields are the arguments of `dim`."""
 
     block: int | None = None
     multiple_of: int = 1

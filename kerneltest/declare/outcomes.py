@@ -38,13 +38,8 @@ class Xfail:
 
     def covers(self, backend: str, dtype: str, group: str, family: str, signature: str) -> bool:
         """Returns whether it covers a case."""
-        return (
-            fnmatchcase(backend, self.backend)
-            and fnmatchcase(dtype, self.dtype)
-            and fnmatchcase(group, self.group or "*")
-            and fnmatchcase(family, self.family)
-            and fnmatchcase(signature, self.signature)
-        )
+        patterns = self.backend, self.dtype, self.group or "*", self.family, self.signature
+        return all(map(fnmatchcase, (backend, dtype, group, family, signature), patterns))
 
 
 @hide_frames

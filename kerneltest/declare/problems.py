@@ -44,12 +44,26 @@ def explain_misuse(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     One frame remains, which pytest and IPython hide.
     """
+    return _explained(function, ())
 
+
+def hide_frames(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorates a function that users call to declare something, so that its errors point at their line.
+
+    Calls with the wrong arguments are explained, as by `explain_misuse`.
+    """
+    return _explained(function, ValueError)
+
+
+def _explained(function: Callable[_P, _R], hidden: type[Exception] | tuple[type[Exception], ...]) -> Callable[_P, _R]:
     @functools.wraps(function)
     def declare(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         __tracebackhide__ = True
         try:
             return function(*args, **kwargs)
+        except hidden as error:
+            plain = DeclarationError(str(error)) if type(error) is ValueError else error
+            raise plain.with_traceback(None) from None
         except TypeError as error:
             if not (misuse := _find_misuse(function, args, kwargs)):
                 _check_printable(error)
@@ -77,7 +91,9 @@ def _find_misuse(function: Callable[..., object], given: Sequence[object], keywo
     parameters = signature.parameters.values()
     names = [each.name for each in parameters]
     by_place = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
-    name, example = function.__name__, _example_in_docstring(function)
+    name = function.__name__
+    shown = re.search(rf"kt\.(?:\w+\.)?{name}\((?:[^()]|\([^()]*\))*\)", function.__doc__ or "")
+    example = f", as in {shown[0]}" if shown else ""
     if unknown := next((each for each in keywords if each not in names), ""):
         return f"{name}: {unknown!r} is not an option; the options are {', '.join(names)}{suggest(unknown, names)}"
     if len(given) > len(by_place):
@@ -88,35 +104,6 @@ def _find_misuse(function: Callable[..., object], given: Sequence[object], keywo
     lacking = next((each.name for each in parameters if each.default is each.empty and each.name not in taken), "")
     problem = f"it needs {lacking}" if lacking else f"it takes {', '.join(names)}, each once"
     return f"{name}: {problem}{example}"
-
-
-def _example_in_docstring(function: Callable[..., object]) -> str:
-    found = re.search(rf"kt\.(?:\w+\.)?{function.__name__}\((?:[^()]|\([^()]*\))*\)", function.__doc__ or "")
-    return f", as in {found[0]}" if found else ""
-
-
-def hide_frames(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorates a function that users call to declare something, so that its errors point at their line.
-
-    Calls with the wrong arguments are explained, as by `explain_misuse`. One frame remains, which pytest and IPython
-    hide.
-    """
-
-    @functools.wraps(function)
-    def declare(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        __tracebackhide__ = True
-        try:
-            return function(*args, **kwargs)
-        except ValueError as error:
-            plain = DeclarationError(str(error)) if type(error) is ValueError else error
-            raise plain.with_traceback(None) from None
-        except TypeError as error:
-            if not (misuse := _find_misuse(function, args, kwargs)):
-                _check_printable(error)
-                raise
-        raise DeclarationError(misuse)
-
-    return declare
 
 
 def format_given(given: object) -> str:

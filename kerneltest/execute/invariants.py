@@ -32,9 +32,8 @@ from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature, first_alike
 from kerneltest.records.journal import Phase
-from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax, refuses_custom_vmap
-from kerneltest.trace.rewrite import Fill, Rule, fill_outputs, fill_padding, rewrite_jaxpr
+from kerneltest.trace.rewrite import Fill, Rule, fill_outputs, fill_padding, reverse_grids, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, analyze, trace_function
 from kerneltest.trace.walk import iter_equations, primitive_name
 

@@ -27,10 +27,9 @@ from kerneltest.localize.code_operators import Listing, SourceExpression
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import FaultLocation, Record
-from kerneltest.trace.grid_rewrites import run_in_order
 from kerneltest.trace.partial_arrays import PartialArray
 from kerneltest.trace.primitives import primitive_named
-from kerneltest.trace.rewrite import Fill, fill_empty, fill_outputs, fill_padding, rewrite_jaxpr
+from kerneltest.trace.rewrite import Fill, fill_empty, fill_outputs, fill_padding, rewrite_jaxpr, run_in_order
 from kerneltest.trace.rewrite import Rule as Rewrite
 from kerneltest.trace.tracing import Traced, analyze
 

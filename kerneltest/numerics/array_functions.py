@@ -278,7 +278,7 @@ def _call_on_integers(
         samples = np.asarray(made)[None]
         if not is_float(samples.dtype):
             return first.with_samples(samples)
-        return first.with_samples(first.machine.round_result(samples, 0.0, first.compute))
+        return first.with_samples(first.rounding.round_result(samples, 0.0, first.compute))
 
     return track(func(*plain, **named))
 
@@ -300,7 +300,7 @@ def apply_to_samples(func: Operand, args: tuple[Operand, ...], kwargs: dict[str,
     made = stack(results)
     if isinstance(made, SampledArray):
         made.record("moved", (), func=func, args=args, kwargs=kwargs, tracked=tracked)
-    elif first.machine.tape is not None:
+    elif first.rounding.tape is not None:
         raise UntrackedError(f"the gradient of np.{func.__name__}")
     return made
 
@@ -345,7 +345,7 @@ def get_item(array: SampledArray, index: Option) -> Operand:
 
 def set_item(array: SampledArray, index: Option, value: Operand) -> None:
     """Assigns `array[index] = value`."""
-    if array.machine.tape is not None:
+    if array.rounding.tape is not None:
         raise UntrackedError("the gradient of an assignment to a part of an array")
     parts = tuple(map(unwrap, index if isinstance(index, tuple) else (index,)))
     rows = max(len(w.samples) for w in (array, *find_tracked((index, value))))
@@ -362,11 +362,11 @@ def cast(array: SampledArray, dtype: DType) -> Operand:
     if not is_float(array.samples.dtype):
         wide = array.samples.astype(np.float64)
         fits_in = fits(wide, array.compute)
-        return array.with_samples(wide if fits_in else array.machine.round_result(wide, 0.0, array.compute))
+        return array.with_samples(wide if fits_in else array.rounding.round_result(wide, 0.0, array.compute))
     fmt = float_format(dtype)
     if fmt.precision >= 24:
         return array.with_samples(array.samples).record("cast", (array,))
-    samples = array.machine.round_operand(array.samples, fmt, False, f"cast to {dtype.name}")
+    samples = array.rounding.round_operand(array.samples, fmt, False, f"cast to {dtype.name}")
     return array.with_samples(samples).record("cast", (array,))
 
 
@@ -443,7 +443,7 @@ def _concatenate(arrays: Sequence[Operand], axis: int | None = 0) -> Operand:
 
 @rule("array_equal")
 def _array_equal(a: Operand, b: Operand, **kwargs: Option) -> bool:
-    cases = next(find_tracked((a, b))).machine.cases
+    cases = next(find_tracked((a, b))).rounding.cases
     equal = {bool(np.array_equal(_row(a, case), _row(b, case), **kwargs)) for case in range(cases)}
     if len(equal) > 1:
         raise UntrackedError("np.array_equal that differs between cases")

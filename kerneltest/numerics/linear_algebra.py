@@ -69,8 +69,8 @@ class _Operands:
     def __init__(self, name: str, *operands: Operand) -> None:
         tracked = list(find_tracked(operands))
         self.like = tracked[0].with_samples(tracked[0].samples, join_formats(operands))
-        self.machine = self.like.machine
-        if self.machine.tape is not None:
+        self.rounding = self.like.rounding
+        if self.rounding.tape is not None:
             raise UntrackedError(f"the gradient of np.linalg.{name}")
         most = max(map(np.ndim, operands))
         self.stacks = []
@@ -81,12 +81,12 @@ class _Operands:
     def moved(self, number: int, size: Size) -> Array:
         """Returns an operand with its elements moved by a rounding relative to `size` of its matrices."""
         stack = self.stacks[number]
-        return self.machine.move_elements(stack, size(stack), self.like.compute, _MOVED)
+        return self.rounding.move_elements(stack, size(stack), self.like.compute, _MOVED)
 
     def rounded(self, values: Array) -> SampledArray:
         """Returns results as a tracked array."""
         fmt = self.like.compute
-        return self.like.with_samples(self.machine.round_result(np.array(values, np.float64), 0.0, fmt))
+        return self.like.with_samples(self.rounding.round_result(np.array(values, np.float64), 0.0, fmt))
 
     def in_samples(self, function: Callable[..., Operand], *stacks: Array) -> Operand:
         """Applies a function to stacks of matrices. It gives NaN in samples, except the exact one, where it fails."""
@@ -98,7 +98,7 @@ class _Operands:
                 try:
                     rows.append(function(*(each[row : row + 1] if len(each) > 1 else each for each in stacks)))
                 except np.linalg.LinAlgError:
-                    if row < self.machine.cases:
+                    if row < self.rounding.cases:
                         raise
                     rows.append(None)
         if not isinstance(rows[0], tuple):
@@ -108,7 +108,7 @@ class _Operands:
 
     def signs(self, vectors: Array) -> Array:
         """Returns the sign of each column relative to that of row 0, (rows, ..., columns)."""
-        cases = self.machine.cases
+        cases = self.rounding.cases
         first = np.tile(vectors[:cases], (len(vectors) // cases, *(1,) * (vectors.ndim - 1)))
         return np.where(np.sum(vectors * first, axis=-2) < 0, -1.0, 1.0)
 
@@ -121,16 +121,16 @@ def _joined(rows: Sequence[Operand]) -> Array:
 # divides by zero. By how far is `1 / rho(|inv(A)| E)` (Higham, section 7.5).
 def _solved(own: _Operands, function: Callable[..., Operand], *others: Array) -> Array:
     made = own.in_samples(function, own.moved(0, _of_elimination), *others)
-    if own.machine.single == 0:
+    if own.rounding.single == 0:
         return np.asarray(made)
-    first = own.machine.row(own.stacks[0], 0)
+    first = own.rounding.row(own.stacks[0], 0)
     size = _of_elimination(first)
     if size.shape[-2] == 1:  # not triangular
         error = _SINGULAR * own.like.compute.unit_roundoff * np.broadcast_to(size, first.shape)
         near = (np.abs(_LINALG.inv(first)) @ error).sum(axis=-1).max(axis=-1, initial=0.0) >= 1
         if near.any():
             near = np.tile(near, (len(made) // len(near), *(1,) * (near.ndim - 1)))
-            near[: 0 if own.machine.single else own.machine.cases] = False
+            near[: 0 if own.rounding.single else own.rounding.cases] = False
             made = np.where(near[..., None, None], np.nan, made)
     return np.asarray(made)
 
@@ -188,7 +188,7 @@ def _eigh(a: Operand, UPLO: str = "L") -> Operand:  # noqa: N803
     found = own.in_samples(lambda moved: _LINALG.eigh(moved, UPLO), own.moved(0, _of_symmetric))
     values, vectors = found
     turned = vectors * own.signs(vectors)[..., None, :]
-    moved = own.machine.move_elements(turned, np.sqrt(turned.shape[-1:]), own.like.compute, _MOVED)
+    moved = own.rounding.move_elements(turned, np.sqrt(turned.shape[-1:]), own.like.compute, _MOVED)
     return type(found)(own.rounded(values), own.rounded(moved))
 
 
@@ -220,7 +220,7 @@ RULES["linalg.svdvals"] = lambda x: _LINALG.svd(x, compute_uv=False)
 # The factors of the pseudo-inverses of matrices, moved, whose singular values beyond a rank are dropped in all samples.
 def _pseudo_inverse(own: _Operands, moved: Array, rank: Array) -> tuple[Array, Array]:
     left, values, right = own.in_samples(lambda each: _LINALG.svd(each, full_matrices=False), moved)
-    rank = np.tile(rank, (len(values) // own.machine.cases if len(values) > 1 else 1, *(1,) * (rank.ndim - 1)))
+    rank = np.tile(rank, (len(values) // own.rounding.cases if len(values) > 1 else 1, *(1,) * (rank.ndim - 1)))
     kept = np.arange(values.shape[-1]) < rank[..., None]
     inverse = np.where(kept, 1 / np.where(kept, values, 1.0), 0.0)
     return np.swapaxes(right, -1, -2) * inverse[..., None, :], np.swapaxes(left, -1, -2)
@@ -229,13 +229,13 @@ def _pseudo_inverse(own: _Operands, moved: Array, rank: Array) -> tuple[Array, A
 @rule("linalg.pinv")
 def _pinv(a: Operand, rcond: Option = None, hermitian: bool = False, **kwargs: Option) -> Operand:
     own = _Operands("pinv", a)
-    first = own.machine.row(own.stacks[0], 0)
+    first = own.rounding.row(own.stacks[0], 0)
     exact = _LINALG.pinv(first, rcond, hermitian, **kwargs)
     rank = _LINALG.matrix_rank(exact)
     moved = own.moved(0, _of_matrix)
     one, other = _pseudo_inverse(own, moved, rank)
     made = np.asarray(one @ other)
-    if own.machine.single in (None, 0):
+    if own.rounding.single in (None, 0):
         made[: len(exact)] = exact
     return own.rounded(made)
 
@@ -244,7 +244,7 @@ def _pinv(a: Operand, rcond: Option = None, hermitian: bool = False, **kwargs: O
 def _lstsq(a: Operand, b: Operand, rcond: Option = None) -> Operand:
     vector = np.ndim(b) == 1
     own = _Operands("lstsq", a, b[:, None] if vector else b)
-    firsts = [own.machine.row(stack, 0) for stack in own.stacks]
+    firsts = [own.rounding.row(stack, 0) for stack in own.stacks]
     count = max(map(len, firsts))
     pairs = zip(*(np.broadcast_to(first, (count, *first.shape[1:])) for first in firsts), strict=True)
     exact = [_LINALG.lstsq(*pair, rcond) for pair in pairs]
@@ -257,7 +257,7 @@ def _lstsq(a: Operand, b: Operand, rcond: Option = None) -> Operand:
     left_over = right - matrix @ solution
     residuals = np.sum(left_over * left_over, axis=-2)
     values = own.in_samples(lambda each: _LINALG.svd(each, compute_uv=False), matrix)
-    if own.machine.single in (None, 0):
+    if own.rounding.single in (None, 0):
         for case, each in enumerate(exact):
             solution[case] = each[0]
     if rank < np.shape(a)[-1] or np.shape(a)[-2] <= np.shape(a)[-1]:

@@ -121,14 +121,14 @@ def product(
     b = _arrange(right_values, two, [*batch, *inner, *columns])
     a = a.reshape(len(a), size_of(batch), size_of(rows), size_of(inner))
     b = b.reshape(len(b), size_of(batch), size_of(inner), size_of(columns))
-    made, machine = first.with_samples(a, formats), first.machine
+    made, rounding = first.with_samples(a, formats), first.rounding
     whole = not is_float(a.dtype) and not is_float(b.dtype)
-    operands, wide = _operand_format(machine, formats, scaled)
+    operands, wide = _operand_format(rounding, formats, scaled)
     if inner and operands is not None and not whole:
-        truncates = wide and machine.ask("truncates")
+        truncates = wide and rounding.ask("truncates")
         kind = f"{_NAMES[operands]} operands"
         a, b = (
-            machine.round_operand(each, operands, truncates, kind, scaled=wide, axis=axis)
+            rounding.round_operand(each, operands, truncates, kind, scaled=wide, axis=axis)
             for each, axis in ((a, 3), (b, 2))
         )
     order = [*batch, *rows, *columns]
@@ -137,28 +137,28 @@ def product(
         samples = a @ b
     elif inner:
         exact = a @ b
-        one_a, one_b, one_exact = (machine.row(each, 0) for each in (a, b, exact))
+        one_a, one_b, one_exact = (rounding.row(each, 0) for each in (a, b, exact))
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
         partial = product_partial_sums(one_a, one_b, one_exact, mass, squares)
-        if operands is not None and not wide and machine.ask("aligns_subnormals"):
+        if operands is not None and not wide and rounding.ask("aligns_subnormals"):
             aligned = _aligned(one_a, operands), _aligned(one_b, operands)
             if any((new != np.abs(old)).any() for new, old in zip(aligned, (one_a, one_b), strict=True)):
                 partial = np.maximum(partial, aligned[0] @ aligned[1] - mass)
         # Float32, or the format of the arithmetic if that is wider.
-        fmt = max(FLOAT32, machine.compute or FLOAT32, key=lambda each: each.precision)
+        fmt = max(FLOAT32, rounding.compute or FLOAT32, key=lambda each: each.precision)
         # Each product may be rounded to a multiple of the least number, as a partial sum of normal size is.
         partial = np.where(mass > 0, np.maximum(partial, fmt.smallest_normal), partial)
         near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
-        samples = machine.round_sum(exact, mass, size_of(inner), fmt, partial=partial, near_equal=near_equal)
+        samples = rounding.round_sum(exact, mass, size_of(inner), fmt, partial=partial, near_equal=near_equal)
     else:
-        samples = machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)
+        samples = rounding.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]
     samples = samples.reshape(len(samples), *shape, *(1 for _ in missing))
     result = first.with_samples(_arrange(samples, [*order, *missing], out), formats)
     # A kernel may convert narrow operands to float32 and scale one, which is then rounded.
-    if inner and not wide and machine.compute == FLOAT32:
+    if inner and not wide and rounding.compute == FLOAT32:
         result.scaled = lambda: product(left, letters[0], right, letters[1], out, scaled=True)
-    if inner and not whole and machine.tape is None:
+    if inner and not whole and rounding.tape is None:
         result.again = lambda: product(left, letters[0], right, letters[1], out, scaled=scaled)
     return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
 
@@ -170,11 +170,11 @@ def _aligned(operand: Array, fmt: FloatFormat) -> Array:
 
 
 # The format to which a kernel may round operands of a product, or None, and whether these are wide.
-def _operand_format(machine: RoundingModel, formats: Formats, scaled: bool) -> tuple[FloatFormat | None, bool]:
+def _operand_format(rounding: RoundingModel, formats: Formats, scaled: bool) -> tuple[FloatFormat | None, bool]:
     # A kernel may round both operands to the narrower format: dequantised weights to that of the inputs.
     narrow = min((each for each in formats if each in _SIXTEEN_BITS), key=lambda each: each.precision, default=None)
-    if scaled or narrow is None or not machine.ask("narrow_products"):
-        return machine.ask("dot_input", "float32"), True
+    if scaled or narrow is None or not rounding.ask("narrow_products"):
+        return rounding.ask("dot_input", "float32"), True
     return narrow, False
 
 
@@ -185,20 +185,20 @@ def contract_otherwise(factors: Sequence[Operand]) -> SampledArray:
     the operand of a product, and the errors of that are not those of `g @ v.T`.
     """
     first = next(each for each in factors if isinstance(each, SampledArray))
-    formats, machine = join_formats(factors), first.machine
-    operands, wide = _operand_format(machine, formats, scaled=False)
+    formats, rounding = join_formats(factors), first.rounding
+    operands, wide = _operand_format(rounding, formats, scaled=False)
 
     def factor(each: Operand) -> Operand:
         if isinstance(each, SampledArray) and each.again:
             return each.again()
         if not isinstance(each, SampledArray) or operands is None:
             return each
-        kind, truncates = f"{_NAMES[operands]} operands", wide and machine.ask("truncates")
-        return each.with_samples(machine.round_operand(each.samples, operands, truncates, kind, scaled=wide))
+        kind, truncates = f"{_NAMES[operands]} operands", wide and rounding.ask("truncates")
+        return each.with_samples(rounding.round_operand(each.samples, operands, truncates, kind, scaled=wide))
 
     one, two = align_samples(map(factor, factors))
     made = first.with_samples(one * two, formats)
-    made.samples = machine.round_result(made.samples, 0.0, made.compute)
+    made.samples = rounding.round_result(made.samples, 0.0, made.compute)
     return made
 
 
@@ -246,27 +246,27 @@ def chain_of_sum(inputs: tuple[Operand, ...], exact: Array, made: SampledArray, 
         return part.reshape(len(part), *(1,) * (exact.ndim - part.ndim), *part.shape[1:])
 
     one, other = (
-        (chain or Chain.of(made.machine.row(samples_of(each), 0))).map(align)
+        (chain or Chain.of(made.rounding.row(samples_of(each), 0))).map(align)
         for chain, each in zip(known, inputs, strict=True)
     )
-    return one.join(other, made.machine.row(exact, 0), made.compute, subtracts=subtracts)
+    return one.join(other, made.rounding.row(exact, 0), made.compute, subtracts=subtracts)
 
 
 def round_chain(made: SampledArray, chain: Chain) -> None:
     """Rounds a sum of three terms or more, which a kernel may add in another order."""
-    partial = chain.partial_sums(made.machine.row(made.samples, 0), made.compute)
+    partial = chain.partial_sums(made.rounding.row(made.samples, 0), made.compute)
     mass = chain.positive + chain.negative
     made.chain = chain
-    made.samples = made.machine.round_sum(made.samples, mass, chain.count, made.compute, partial=partial)
+    made.samples = made.rounding.round_sum(made.samples, mass, chain.count, made.compute, partial=partial)
 
 
 # The terms of a sum, in row 0, (cases or 1, ...); None for another result.
 def _chain_of(array: SampledArray) -> Chain | None:
     if array.chain is None and array.terms is not None:
         one, other = (
-            Chain.of(array.machine.row(term, 0) if term.ndim == array.samples.ndim else np.asarray(term)[None])
+            Chain.of(array.rounding.row(term, 0) if term.ndim == array.samples.ndim else np.asarray(term)[None])
             for term in array.terms
         )
-        total = array.machine.row(array.samples, 0)
+        total = array.rounding.row(array.samples, 0)
         array.chain = one.join(other, total, array.compute, subtracts=array.subtracts)
     return array.chain

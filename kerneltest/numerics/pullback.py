@@ -34,12 +34,6 @@ from kerneltest.numerics.ufuncs import zero_nonfinite
 _SAME = frozenset("exp exp2 cast where".split())  # the sum of values times cotangents is that of their inputs
 
 
-# The stray of an output after it is stored in a format, (rows, *shape).
-def _strays(output: SampledArray, cotangent: SampledArray, fmt: FloatFormat) -> Array:
-    stored = output.machine.round_stored(output.samples, fmt)
-    return zero_nonfinite(cotangent.samples * (stored - output.samples))
-
-
 # The error of the cotangent of an operand of an elementwise step that was broadcast. The stray of the step's output
 # broadcasts to the output's shape; an axis of length 1 is the sum over it.
 def _sum_strays(step: TapeEntry, operand: SampledArray, stray: Array) -> Array:
@@ -126,12 +120,15 @@ def pull_back(
       UntrackedError: the derivative of an operation is unknown.
     """
     cotangents: dict[int, Operand] = {id(output): cotangent for output, cotangent, _ in outputs}
-    known_strays = {id(output): _strays(output, cotangent, fmt) for output, cotangent, fmt in outputs}
+    known_strays: dict[int, Array] = {}
+    for output, cotangent, fmt in outputs:
+        stored = output.rounding.round_stored(output.samples, fmt)
+        known_strays[id(output)] = zero_nonfinite(cotangent.samples * (stored - output.samples))
     for step in reversed(tape):
         cotangent, stray = cotangents.pop(id(step.output), None), known_strays.pop(id(step.output), None)
         if cotangent is None:
             continue
-        step.output.machine.differentiating_at = step.origin
+        step.output.rounding.differentiating_at = step.origin
         inputs, parts = _pull_back_step(step, cotangent)
         for each, part in zip(inputs, parts, strict=True):
             if part is None or not isinstance(each, SampledArray) or not is_float(each.samples.dtype):
@@ -167,7 +164,7 @@ def _unbroadcast(cotangent: Operand, shape: tuple[int, ...]) -> Operand:
 def _pull_back_selection(g: Operand, out: Operand, a: Operand, b: Operand) -> Sequence[Operand]:
     chosen, other = np.equal(a, out), np.equal(b, out)
     part = chosen * (1.0 - 0.5 * other)
-    noise = g.machine.random_parts(part.shape)
+    noise = g.rounding.random_parts(part.shape)
     part = part.with_samples(np.where((chosen & other).samples, noise, part.samples))
     return g * part, g * (1.0 - part)
 
@@ -180,7 +177,7 @@ def _power(g: Operand, out: Operand, a: Operand, b: Operand) -> Sequence[Operand
 # Random numbers between -1 and 1 at zero.
 def _signs(g: Operand, a: Operand) -> Operand:
     sign = np.sign(a)
-    noise = 2 * g.machine.random_parts(sign.samples.shape[1:]) - 1
+    noise = 2 * g.rounding.random_parts(sign.samples.shape[1:]) - 1
     return sign.with_samples(np.where(a.samples == 0, noise, sign.samples))
 
 
@@ -209,7 +206,7 @@ def _pull_back_extremum(
     chosen = np.equal(a, _restore_axes(out, axes, keepdims)).samples.astype(np.float64)
     if where is not True:
         chosen = chosen * np.broadcast_to(np.asarray(where), a.shape)
-    chosen = chosen * (0.5 + a.machine.random_parts(chosen.shape[1:]))
+    chosen = chosen * (0.5 + a.rounding.random_parts(chosen.shape[1:]))
     part = chosen / np.maximum(chosen.sum(axis=tuple(axes), keepdims=True), np.finfo(float).tiny)
     return (_restore_axes(g.with_samples(_without_shift_cotangents(g.samples)), axes, keepdims) * a.with_samples(part),)
 
@@ -317,7 +314,7 @@ def _pull_back_move(step: TapeEntry, g: Operand) -> Sequence[Operand]:
         masses[row] = np.bincount(at, np.abs(values), count)
     terms = int(np.bincount(sources[0], minlength=2)[1:].max(initial=0))
     if terms > 1:
-        totals = g.machine.round_sum(totals, masses, terms, g.compute)
+        totals = g.rounding.round_sum(totals, masses, terms, g.compute)
 
     def part(each: SampledArray) -> Operand:
         if (start := starts.get(id(each))) is None:

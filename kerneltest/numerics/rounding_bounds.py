@@ -104,15 +104,10 @@ class RoundingLimit:
     output: int  # the index of the output
 
     def at(self, precision: Precision) -> Array:
-        """Returns the largest absolute error of each element before it is rounded to the output's dtype.
-
-        It is infinite for elements that are not checked.
-        """
         value = np.asarray(self.samples.case.values[self.output], np.float64)
         return bound_from_spread(value, self.spread(precision), (self.samples.compute or FLOAT32).unit_roundoff)
 
     def spread(self, precision: Precision) -> Spread:
-        """Returns how far the samples of the output are apart."""
         return self.samples.at(precision).spreads[self.output]
 
     def alternatives(self, precision: Precision) -> tuple[Array, ...]:
@@ -189,8 +184,8 @@ class OracleSamples:
         if known.note or not known.sources:
             return ()
 
-        def evaluate(machine: RoundingModel) -> Array:
-            return sample_outputs(case.watched, case.leaves, case.formats, machine, integers=self.integers)[output]
+        def evaluate(rounding: RoundingModel) -> Array:
+            return sample_outputs(case.watched, case.leaves, case.formats, rounding, integers=self.integers)[output]
 
         if key not in self.parts:
             try:
@@ -220,8 +215,8 @@ class OracleSamples:
         leaves = [each.case.leaves for each in missing]
         for way in range(first, _BY_ROW):
             try:
-                machine = self._model(precision)
-                found = sample_cases(case.watched, leaves, case.formats, machine, integers=way == 0)
+                rounding = self._model(precision)
+                found = sample_cases(case.watched, leaves, case.formats, rounding, integers=way == 0)
             except Exception as error:  # such as those of an oracle that branches on values
                 raise_own_mistake(error)
                 again = self._model(precision)
@@ -237,30 +232,30 @@ class OracleSamples:
                 _case_by_case.add(case.oracle)
             return
         for each, outputs in zip(missing, found, strict=True):
-            if each.is_tracked(outputs) and not machine.escape:
+            if each.is_tracked(outputs) and not rounding.escape:
                 each.integers = way == 0
                 spreads = [spread_of(samples) for samples in outputs]
-                each.found[precision.name] = SampledOutputs(spreads, "", tuple(machine.sources), machine.answers)
+                each.found[precision.name] = SampledOutputs(spreads, "", tuple(rounding.sources), rounding.answers)
 
     def _model(self, precision: Precision) -> RoundingModel:
-        machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
-        if (lost := machine.ask("bits_lost")) and self.compute is not None:
-            machine.compute = replace(self.compute, precision=self.compute.precision - lost)
-        return machine
+        rounding = RoundingModel(precision, self.compute, SAMPLE_ROWS)
+        if (lost := rounding.ask("bits_lost")) and self.compute is not None:
+            rounding.compute = replace(self.compute, precision=self.compute.precision - lost)
+        return rounding
 
     def _sample(self, precision: Precision) -> SampledOutputs:
         case = self.case
         way, why = _first_way.get(case.oracle, (0, ""))
         while way < len(_WAYS):
-            machine, outputs = self._model(precision), None
+            rounding, outputs = self._model(precision), None
             try:
-                outputs = _WAYS[way](case.watched, case.leaves, case.formats, machine)
-                case.check_float64(machine.in_jax)
+                outputs = _WAYS[way](case.watched, case.leaves, case.formats, rounding)
+                case.check_float64(rounding.in_jax)
                 if not self.is_tracked(outputs):
                     raise ValueError("on tracked arrays it computes something else")
             except Exception as error:  # oracles may raise anything when given arrays other than NumPy's
                 raise_own_mistake(error)
-                case.check_float64(machine.in_jax)
+                case.check_float64(rounding.in_jax)
                 if outputs is None:
                     again = self._model(precision)
                     sample = functools.partial(_WAYS[way], case.watched, case.leaves, case.formats, again)
@@ -269,12 +264,12 @@ class OracleSamples:
                 if isinstance(error, (TypeError, AttributeError)):  # from its code, whatever the values are
                     _first_way[case.oracle] = way, why
                 continue
-            sources = tuple(machine.sources) if way < _BY_ROW else ()
+            sources = tuple(rounding.sources) if way < _BY_ROW else ()
             self.integers = way == 0
             spreads = [spread_of(samples) for samples in outputs]
-            if not machine.escape:
-                return SampledOutputs(spreads, "", sources, machine.answers if way < _BY_ROW else None)
-            note = f"{machine.escape} is not tracked; conditioned() is the floor"
+            if not rounding.escape:
+                return SampledOutputs(spreads, "", sources, rounding.answers if way < _BY_ROW else None)
+            note = f"{rounding.escape} is not tracked; conditioned() is the floor"
             return SampledOutputs(self._with_floor(spreads, precision), note, sources)
         none = [Spread.none(value) for value in case.values]
         why = f"conditioned() instead, because the oracle cannot be tracked ({why})"

@@ -151,7 +151,7 @@ class SampledArray:
     """Values of one array of the oracle, in all samples."""
 
     samples: Array  # (rows, *shape), or (1, *shape) if all rows are equal; float64, int64 or bool
-    machine: RoundingModel  # the rounding model of the samples
+    rounding: RoundingModel  # the rounding model of the samples
     # those of the arguments that they are computed from; none for arrays that the oracle creates, which take those of
     # the arrays that they are combined with
     formats: Formats = frozenset()
@@ -171,18 +171,18 @@ class SampledArray:
 
     def with_samples(self, samples: Array, formats: Formats = frozenset()) -> Self:
         """Returns another array of the same rounding model, and of the same formats unless others are given."""
-        return type(self)(samples, self.machine, formats or self.formats)
+        return type(self)(samples, self.rounding, formats or self.formats)
 
     def record(self, name: str, inputs: Iterable[Operand], **options: Option) -> Self:
         """Appends the operation that computed this array to the tape, if there is one, and returns the array.
 
         Operations on integers alone have no derivative and are left out.
         """
-        if self.machine.tape is not None:
+        if self.rounding.tape is not None:
             step = TapeEntry(name, tuple(inputs), self, options, current_origin())
             inputs = step.options.get("tracked", step.inputs)
             if any(isinstance(each, SampledArray) and is_float(each.samples.dtype) for each in (self, *inputs)):
-                self.machine.tape.append(step)
+                self.rounding.tape.append(step)
         return self
 
     @property
@@ -193,7 +193,7 @@ class SampledArray:
     @property
     def compute(self) -> FloatFormat:
         """The format in which a kernel computes with the array: float32 if its arguments differ in format."""
-        return self.machine.compute or (next(iter(self.formats)) if len(self.formats) == 1 else FLOAT32)
+        return self.rounding.compute or (next(iter(self.formats)) if len(self.formats) == 1 else FLOAT32)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -244,8 +244,8 @@ def round_constants(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         if tracked and operand.samples.dtype.kind not in "iu":
             return operand
         values = samples_of(operand)
-        rounded = round_numbers(values, like.machine, like.compute)
-        return operand if rounded is values else type(like)(rounded, like.machine, join_formats([operand]))
+        rounded = round_numbers(values, like.rounding, like.compute)
+        return operand if rounded is values else type(like)(rounded, like.rounding, join_formats([operand]))
 
     rounded = tuple(map(round_constant, operands))
     return operands if all(one is other for one, other in zip(rounded, operands, strict=True)) else rounded
@@ -256,7 +256,7 @@ def samples_of(operand: Operand) -> Array:
     return operand.samples if isinstance(operand, SampledArray) else np.asarray(operand)[None]
 
 
-def round_numbers(values: Array, machine: RoundingModel, fmt: FloatFormat) -> Array:
+def round_numbers(values: Array, rounding: RoundingModel, fmt: FloatFormat) -> Array:
     """Returns numbers that an oracle creates as a kernel's arithmetic has them, (rows or 1, ...).
 
     The very same values if they are representable or beyond the range of the format.
@@ -268,7 +268,7 @@ def round_numbers(values: Array, machine: RoundingModel, fmt: FloatFormat) -> Ar
     wide = values.astype(np.float64)
     size, near = np.abs(wide), round_to_nearest(wide, fmt)
     odd = (near != wide) & (size >= fmt.smallest_normal) & (size < fmt.overflow)
-    return np.where(odd, machine.round_result(wide.copy(), 0.0, fmt), wide) if odd.any() else values
+    return np.where(odd, rounding.round_result(wide.copy(), 0.0, fmt), wide) if odd.any() else values
 
 
 def unwrap(value: Operand) -> Operand:

@@ -22,12 +22,12 @@ def sample_outputs(
     oracle: Oracle,
     leaves: Mapping[str, Array],
     formats: Mapping[str, FloatFormat],
-    machine: RoundingModel,
+    rounding: RoundingModel,
     *,
     integers: bool = True,
 ) -> list[Array]:
     """Returns the samples of each output, (rows or 1, *shape), as `sample_cases` does for one case."""
-    (outputs,) = sample_cases(oracle, [leaves], formats, machine, integers=integers)
+    (outputs,) = sample_cases(oracle, [leaves], formats, rounding, integers=integers)
     return outputs
 
 
@@ -35,7 +35,7 @@ def sample_cases(
     oracle: Oracle,
     cases: Sequence[Mapping[str, Array]],
     formats: Mapping[str, FloatFormat],
-    machine: RoundingModel,
+    rounding: RoundingModel,
     *,
     integers: bool = True,
 ) -> list[list[Array]]:
@@ -45,7 +45,7 @@ def sample_cases(
       oracle: maps leaves by path to outputs.
       cases: the arguments of each case, float64, int64 or bool.
       formats: the formats of the float leaves, by path.
-      machine: rounds the samples.
+      rounding: rounds the samples.
       integers: whether other leaves are tracked as well. They are exact, but what is computed from them is rounded.
 
     Returns:
@@ -54,16 +54,16 @@ def sample_cases(
     Raises:
       Exception: anything that the oracle raises, including `UntrackedError`; also if it treats the cases differently.
     """
-    machine.cases = len(cases)
+    rounding.cases = len(cases)
     given: dict[str, Operand] = dict(cases[0])
-    with track_created_arrays(machine):
+    with track_created_arrays(rounding):
         for path in filter(formats.__contains__, cases[0]):
             values = np.stack([leaves[path] for leaves in cases])
             if len(cases) > 1:
-                values = np.tile(values, (machine.rows, *(1,) * (values.ndim - 1)))
-            given[path] = TrackedArray(machine.flush_inputs(values), machine, frozenset({formats[path]}))
+                values = np.tile(values, (rounding.rows, *(1,) * (values.ndim - 1)))
+            given[path] = TrackedArray(rounding.flush_inputs(values), rounding, frozenset({formats[path]}))
         if integers:
-            given = track_integers(given, machine)
+            given = track_integers(given, rounding)
         outputs = oracle(given)
     samples = [*map(samples_of, outputs)]
     if len(cases) == 1:
@@ -71,23 +71,23 @@ def sample_cases(
     return [[each[case :: len(cases)] if len(each) > 1 else each for each in samples] for case in range(len(cases))]
 
 
-def track_integers(leaves: Mapping[str, Operand], machine: RoundingModel) -> dict[str, Operand]:
+def track_integers(leaves: Mapping[str, Operand], rounding: RoundingModel) -> dict[str, Operand]:
     """Returns leaves with those of integers and booleans tracked, since what is computed from them may be rounded."""
     return {
-        path: TrackedArray(leaf[None], machine) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iub" else leaf
+        path: TrackedArray(leaf[None], rounding) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iub" else leaf
         for path, leaf in leaves.items()
     }
 
 
 def sample_row_by_row(
-    oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: RoundingModel
+    oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], rounding: RoundingModel
 ) -> list[Array]:
     """Does what `sample_outputs` does row by row, for an oracle that takes values out of tracked arrays."""
     rows = []
-    for row in range(machine.rows):
-        machine.single = row
-        machine.__post_init__()
-        rows.append([samples[0] for samples in sample_outputs(oracle, leaves, formats, machine)])
+    for row in range(rounding.rows):
+        rounding.single = row
+        rounding.__post_init__()
+        rows.append([samples[0] for samples in sample_outputs(oracle, leaves, formats, rounding)])
     return [np.stack(parts) for parts in zip(*rows, strict=True)]
 
 
@@ -225,8 +225,8 @@ def error_shares(
         source: slice(1 + i * _ROWS_PER_SOURCE, 1 + (i + 1) * _ROWS_PER_SOURCE)
         for i, source in enumerate([INPUTS, *sources])
     }
-    machine = RoundingModel(precision, compute, 1 + _ROWS_PER_SOURCE * len(parts), parts)
-    samples = evaluate(machine)
+    rounding = RoundingModel(precision, compute, 1 + _ROWS_PER_SOURCE * len(parts), parts)
+    samples = evaluate(rounding)
     if len(samples) == 1 or samples.dtype.kind != "f":
         return ()
     found = {source: spread_of(np.concatenate([samples[:1], samples[rows]])) for source, rows in parts.items()}

@@ -72,7 +72,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
             raise UntrackedError(f"np.{ufunc.__name__}.{method}")
         if out is None:
             return result
-        if not isinstance(out, TrackedArray) or self.machine.tape is not None:
+        if not isinstance(out, TrackedArray) or self.rounding.tape is not None:
             raise UntrackedError(f"np.{ufunc.__name__} with out=")
         out.samples = np.broadcast_to(result.samples, (len(result.samples), *out.shape))
         return out
@@ -84,7 +84,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
         return array_functions.call(func, args, dict(kwargs))
 
     def _check_current(self) -> None:
-        if self.machine.has_ended:
+        if self.rounding.has_ended:
             raise KeptArrayError
 
     def __array__(self, dtype: Option = None, copy: Option = None) -> Array:
@@ -93,7 +93,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
     @property
     def __jax_array__(self) -> Operand:
         # JAX looks for this method before anything else. Keys and positions are as exact in JAX as in NumPy.
-        self.machine.in_jax |= is_float(self.samples.dtype)
+        self.rounding.in_jax |= is_float(self.samples.dtype)
         raise AttributeError("tracked arrays cannot be converted to arrays of JAX")
 
     def __float__(self) -> float:
@@ -127,7 +127,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
         if len(self.samples) > 1:
             raise UntrackedError(how)
         if self.dtype == np.float64:
-            self.machine.escape = self.machine.escape or f"{how}, {current_origin()}"
+            self.rounding.escape = self.rounding.escape or f"{how}, {current_origin()}"
         return np.asarray(self.samples[0])
 
     def __bool__(self) -> bool:
@@ -207,17 +207,17 @@ _thread = threading.local()
 
 
 @contextmanager
-def track_created_arrays(machine: RoundingModel) -> Iterator[None]:
+def track_created_arrays(rounding: RoundingModel) -> Iterator[None]:
     """Tracks the arrays that copied oracles create in this thread, and silences NumPy's floating-point warnings."""
-    before = getattr(_thread, "machine", None)
-    _thread.machine = machine
-    machine.has_ended = False
+    before = getattr(_thread, "rounding", None)
+    _thread.rounding = rounding
+    rounding.has_ended = False
     try:
         with np.errstate(all="ignore"):
             yield
     finally:
-        _thread.machine = before
-        machine.has_ended = True
+        _thread.rounding = before
+        rounding.has_ended = True
 
 
 class _TrackingNumpy(ModuleType):
@@ -234,8 +234,8 @@ class _TrackingNumpy(ModuleType):
 def _tracking_version(create: Creator) -> Creator:
 
     def create_tracked(*args: Operand, **kwargs: Option) -> Operand:
-        machine = getattr(_thread, "machine", None)
-        if machine is None:
+        rounding = getattr(_thread, "rounding", None)
+        if rounding is None:
             return create(*args, **kwargs)
         if create is np.full and len(args) == 2 and not kwargs and isinstance(args[1], SampledArray):
             number: Operand = args[1]
@@ -249,21 +249,21 @@ def _tracking_version(create: Creator) -> Creator:
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
             return args[0] if dtype is None else array_functions.cast(args[0], np.dtype(dtype))
         values = np.asarray(create(*args, **kwargs))
-        return _track(values, machine, interpolated=create in _INTERPOLATING)
+        return _track(values, rounding, interpolated=create in _INTERPOLATING)
 
     return create_tracked
 
 
 # A created array as a kernel has it: rounded to float32, and computed there if it is interpolated.
-def _track(values: Array, machine: RoundingModel, *, interpolated: bool) -> Operand:
+def _track(values: Array, rounding: RoundingModel, *, interpolated: bool) -> Operand:
     if values.dtype.kind not in "fiub":
         return values
-    made = TrackedArray(values[None], machine)
+    made = TrackedArray(values[None], rounding)
     if interpolated and values.dtype.kind == "f" and values.size and not fits(values, made.compute):
         largest = np.max(np.abs(values[np.isfinite(values)]), initial=0.0)
         mass = np.full(made.samples.shape, largest)
-        return made.with_samples(machine.round_sum(made.samples, mass, _INTERPOLATION_TERMS, made.compute))
-    return made if values.dtype.kind != "f" else made.with_samples(round_numbers(made.samples, machine, made.compute))
+        return made.with_samples(rounding.round_sum(made.samples, mass, _INTERPOLATION_TERMS, made.compute))
+    return made if values.dtype.kind != "f" else made.with_samples(round_numbers(made.samples, rounding, made.compute))
 
 
 class _Vectorized(np.vectorize):
@@ -289,18 +289,18 @@ def instrument(oracle: Creator) -> Creator:
 
     @functools.wraps(oracle)
     def call_with_tables(*args: Operand, **kwargs: Option) -> Operand:
-        machine = getattr(_thread, "machine", None)
+        rounding = getattr(_thread, "rounding", None)
         for put, table in tables:
-            put(table if machine is None else _for_one_call(table, machine))
+            put(table if rounding is None else _for_one_call(table, rounding))
         return made(*args, **kwargs)
 
     return call_with_tables if tables else made
 
 
-def _for_one_call(table: Any, machine: RoundingModel) -> Operand:
+def _for_one_call(table: Any, rounding: RoundingModel) -> Operand:
     if isinstance(table, tuple):  # default values of parameters
         return tuple(copy.copy(each) if _is_container(each) else each for each in table)
-    return _track(table, machine, interpolated=False) if isinstance(table, np.ndarray) else copy.copy(table)
+    return _track(table, rounding, interpolated=False) if isinstance(table, np.ndarray) else copy.copy(table)
 
 
 # A copy of a function whose globals and closure refer to copies (by the id of their original, for recursive functions)

@@ -74,14 +74,14 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
             round_chain(made, chain)
             return made.record(name, inputs)
     ulps = functools.partial(_ulps, ufunc, inputs, operands, exact, first)
-    flushing = first.machine.ask("flushing", name)
+    flushing = first.rounding.ask("flushing", name)
     vanishing = exact_quotients = None
     if name == "divide":
         # Where 1 / y is subnormal, x (1 / y) may be flushed though x / y is not.
         small = (np.abs(operands[1]) > 1 / FLOAT32.smallest_normal) & np.isfinite(operands[1])
         vanishing = np.broadcast_to(small, exact.shape) if small.any() else None
         exact_quotients = _exact_quotients(inputs, made)
-    made.samples = first.machine.round_result(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
+    made.samples = first.rounding.round_result(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
     _approximate(made, name)
     if exact_quotients is not None:
         made.settled = np.where(np.isnan(exact_quotients), made.samples, exact_quotients)
@@ -92,13 +92,17 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
 
 # Moves a result as far as a kernel may be off that is declared to approximate the function of some name.
 def _approximate(made: SampledArray, name: str) -> None:
-    if error := made.machine.ask("approximated", name):
-        made.samples = made.machine.approximate(made.samples, error)
+    if error := made.rounding.ask("approximated", name):
+        made.samples = made.rounding.approximate(made.samples, error)
 
 
 # A matrix product of operands that were scaled before they were rounded; any other operand unchanged.
 def _scaled(operand: Operand) -> Operand:
-    if isinstance(operand, SampledArray) and operand.scaled and operand.machine.ask("dot_input", "float32") is not None:
+    if (
+        isinstance(operand, SampledArray)
+        and operand.scaled
+        and operand.rounding.ask("dot_input", "float32") is not None
+    ):
         return operand.scaled()
     return operand
 
@@ -106,10 +110,10 @@ def _scaled(operand: Operand) -> Operand:
 # The quotients that are exact: representable, and the product with the rounded reciprocal as well. Others are NaN. None
 # if there are none in row 0.
 def _exact_quotients(inputs: tuple[Operand, ...], made: SampledArray) -> Array | None:
-    fmt, machine = made.compute, made.machine
-    if not machine.ask("exact_quotients"):
+    fmt, rounding = made.compute, made.rounding
+    if not rounding.ask("exact_quotients"):
         return None
-    first = machine.row(made.samples, 0)
+    first = rounding.row(made.samples, 0)
     representable = (round_to_nearest(first, fmt) == first) & (np.abs(first) >= fmt.smallest_normal)
     if not representable.any():
         return None
@@ -128,8 +132,8 @@ def call_vectorized(function: Callable[..., Array], name: str, inputs: tuple[Ope
     exact = np.asarray(function(*align_samples(inputs)))
     made = first.with_samples(exact, join_formats(inputs))
     if is_float(exact.dtype):
-        known = first.machine.ask("ulps", name) or _UNKNOWN
-        made.samples = first.machine.round_result(exact, known.relative - 0.5, made.compute)
+        known = first.rounding.ask("ulps", name) or _UNKNOWN
+        made.samples = first.rounding.round_result(exact, known.relative - 0.5, made.compute)
         _approximate(made, name)
     return made.record(name, inputs)
 
@@ -139,7 +143,7 @@ def _ulps(
     ufunc: np.ufunc, inputs: tuple[Operand, ...], operands: list[Array], exact: Array, first: SampledArray, at: slice
 ) -> "float | Array":
     name = ufunc.__name__
-    known = first.machine.ask("ulps", name) or _UNKNOWN
+    known = first.rounding.ask("ulps", name) or _UNKNOWN
     beyond = known.relative - 0.5
     if name == "divide":
         constant = not isinstance(unwrap(inputs[1]), SampledArray)
@@ -177,7 +181,7 @@ def ulps_of_logaddexp(array: SampledArray, largest: Array, true: Array) -> Array
 
     `largest` is the largest magnitude of the operands, one of which is `array`.
     """
-    known = array.machine.ask("ulps", "logaddexp") or _UNKNOWN
+    known = array.rounding.ask("ulps", "logaddexp") or _UNKNOWN
     error = (known.absolute + _BY_EXP2 * largest) / np.abs(true)
     return np.asarray(known.relative - 0.5 + zero_nonfinite(error))
 
@@ -227,7 +231,7 @@ def reduce(ufunc: np.ufunc, array: SampledArray, axis: Option = 0, keepdims: Opt
     elif ufunc is np.add:
         mass, partial = _partial_sums(array, values, axes, exact)
         sequential = None if is_given(initial) else _sequential_sum(array, values, axes, exact.shape[1:])
-        made.samples = array.machine.round_sum(
+        made.samples = array.rounding.round_sum(
             exact, mass, terms, array.compute, partial=partial, sequential=sequential
         )
     elif ufunc is np.multiply:
@@ -253,7 +257,7 @@ def _round_logarithms(array: SampledArray, exact: Array, axis: int) -> Array:
     largest = np.abs(terms)
     largest[..., 1:] = np.fmax(largest[..., 1:], np.abs(before[..., :-1]))
     ulps = np.sqrt(np.arange(terms.shape[-1])) * ulps_of_logaddexp(array, largest, before)
-    return array.machine.round_result(
+    return array.rounding.round_result(
         exact.copy(), lambda at: select_rows(np.moveaxis(ulps, -1, axis), at), array.compute
     )
 
@@ -264,8 +268,8 @@ def _round_product(
     array: SampledArray, values: Array, exact: Array, product: Callable[[Array], Array], terms: int
 ) -> Array:
     fmt = array.compute
-    samples = array.machine.round_result(exact.copy(), math.sqrt(terms), fmt)
-    if array.machine.rows_by_source is not None or array.machine.single == 0:
+    samples = array.rounding.round_result(exact.copy(), math.sqrt(terms), fmt)
+    if array.rounding.rows_by_source is not None or array.rounding.single == 0:
         return samples
     size = np.abs(values)
     large = product(np.where(np.isfinite(size), np.maximum(size, 1), 1))
@@ -273,13 +277,13 @@ def _round_product(
     lost = (large >= fmt.overflow) & np.isfinite(exact)
     vanished = np.where((small < fmt.smallest_normal) & (exact != 0), fmt.smallest_normal * large, 0.0)
     moved = np.where(lost, np.nan, samples + vanished)
-    quiet = array.machine.cases if array.machine.single is None else 0
+    quiet = array.rounding.cases if array.rounding.single is None else 0
     return np.concatenate([samples[:quiet], np.broadcast_to(moved, samples.shape)[quiet:]])
 
 
 # The sums of magnitudes in row 0, and how large partial sums are there, (cases or 1, ...).
 def _partial_sums(array: SampledArray, values: Array, axes: tuple[int, ...], exact: Array) -> tuple[Array, Array]:
-    row, total = array.machine.row(values, 0), array.machine.row(exact, 0)
+    row, total = array.rounding.row(values, 0), array.rounding.row(exact, 0)
     if not row.size or not np.signbit(row).any():
         return np.abs(total), np.abs(total)
     terms = _terms_first(row, axes)
@@ -295,7 +299,7 @@ def _terms_first(row: Array, axes: tuple[int, ...]) -> Array:
 
 # The sum of row 1, or of the only row, in sequence in float32; None for other formats or no elements.
 def _sequential_sum(array: SampledArray, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
-    row = array.machine.row(values, 1)
+    row = array.rounding.row(values, 1)
     if array.compute.precision != FLOAT32.precision or not row.size:
         return None
     terms = _terms_first(row, axes)
@@ -323,15 +327,15 @@ def accumulate(ufunc: np.ufunc, array: SampledArray, axis: int) -> SampledArray:
     elif ufunc is np.logaddexp:
         made.samples = _round_logarithms(array, exact, at)
     elif ufunc is np.add:
-        one, total = array.machine.row(array.samples, 0), array.machine.row(exact, 0)
+        one, total = array.rounding.row(array.samples, 0), array.rounding.row(exact, 0)
         mass = combine(np.abs(one))
         partial = accumulated_partial_sums(one, at, total, mass)
         count = np.arange(1, terms + 1).reshape(-1, *(1,) * (exact.ndim - at - 1))
         in_float32 = array.compute.precision == FLOAT32.precision
         sequential = (
-            combine(array.machine.row(array.samples, 1).astype(np.float32)).astype(np.float64) if in_float32 else None
+            combine(array.rounding.row(array.samples, 1).astype(np.float32)).astype(np.float64) if in_float32 else None
         )
-        made.samples = array.machine.round_sum(
+        made.samples = array.rounding.round_sum(
             exact, mass, count, array.compute, partial=partial, sequential=sequential
         )
     else:

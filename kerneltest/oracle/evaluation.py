@@ -70,7 +70,7 @@ def evaluate_oracle(
             except np.linalg.LinAlgError as error:
                 if not any(words in str(error) for words in _SINGULAR):
                     raise
-                return tuple(_nothing(each) for each in like), tuple(np.zeros(each.shape, bool) for each in like)
+                return split_defined([undefined_output(each) for each in like], like)
             own_names, returned = named_outputs(result)
         _check_structure(pairing.name, result, own_names, like, names)
         for output in returned:
@@ -97,10 +97,6 @@ def evaluate_oracle(
 
 # What NumPy says of matrices for which there is no result; what else it raises is a mistake of the oracle.
 _SINGULAR = ("Singular matrix", "positive definite", "did not converge")
-
-
-def _nothing(like: ShapeDtype) -> Array:
-    return np.zeros(like.shape, np.float64 if is_float(like.dtype) else np.int64)
 
 
 def tracking_evaluator(pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]) -> TrackedEvaluate:

@@ -140,11 +140,10 @@ class Expectation:
 
 def oracle_noise(arguments: Mapping[str, Array]) -> float:
     """Returns the largest absolute error of the oracle itself, in float64, where the true result is zero."""
-    return _NOISE * max(map(_typical_magnitude, arguments.values()), default=0.0)
-
-
-# The median magnitude of finite nonzero elements, so that one huge element does not count.
-def _typical_magnitude(values: Array) -> float:
-    wide = np.abs(np.asarray(widen(values), np.float64))
-    sizes = wide[np.isfinite(wide) & (wide > 0)]
-    return median(sizes) if sizes.size else 0.0
+    typical = 0.0
+    for values in arguments.values():
+        sizes = np.abs(np.asarray(widen(values), np.float64))
+        sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+        if sizes.size:  # the median, so that one huge element does not count
+            typical = max(typical, median(sizes))
+    return _NOISE * typical

@@ -55,7 +55,9 @@ def poisoned_arguments(pairing: Pairing, case: AnyCase, outputs: tuple[ShapeDtyp
     for path, slot in signature_slots(pairing, case.signature).items():
         values, made = arguments[path], {} if path in sources else _poison(slot)
         found, parts = np.arange(0), [_hidden(pairing, path, arguments), np.arange(slot.size)]
-        for number, filling in enumerate([*made.values(), *_far_values(slot)] if made else []):
+        # Some numbers are only for the oracle, which may ignore the others though it reads the element.
+        far = [np.asarray(number) for number in (-_FAR, _FAR, 0.0) if made and is_float(slot.dtype)]
+        for number, filling in enumerate([*made.values(), *far]):
             if number and (not found.size or is_unread({path: _with(values, found, filling)})):
                 continue  # as nearly always: the first one finds what is read
             left, parts, tries = deque(parts), [], 0
@@ -89,11 +91,6 @@ def _poison(slot: Slot) -> dict[str, Array]:
     if slot.domain.bounded or slot.domain.extremes:
         return {"the greatest number": slot.nearest(np.inf), "the least number": slot.nearest(-np.inf)}
     return {}
-
-
-def _far_values(slot: Slot) -> list[Array]:
-    """Returns numbers only for the oracle, which may ignore those of `_poison` though it reads the element."""
-    return [np.asarray(-_FAR), np.asarray(_FAR), np.asarray(0.0)] if is_float(slot.dtype) else []
 
 
 def _hidden(pairing: Pairing, path: str, arguments: Arguments) -> Array:

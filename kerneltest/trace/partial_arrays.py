@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -337,26 +337,31 @@ def _track(equation: Equation, operands: Sequence[PartialArray]) -> list[Partial
     code = max(int(operand.undefined.max()) for operand in tainted if operand.undefined is not None)
     sources = _sources(tainted)
     zeros, others = (
-        _bind(equation, [_fill_undefined(operand, byte) for operand in operands])
+        _bind(equation, [_fill_undefined(operand, functools.partial(_repeat_byte, byte)) for operand in operands])
         for byte in (0x00, 0x4B)  # 0, and a number too large to vanish in a sum
     )
-    partial = []
+    tracked = []
     for result, *filled in zip(results, zeros, others, strict=True):
-        a, b = map(np.asarray, filled)
-        differs = (a != b) & ~((a != a) & (b != b))
+        differs = _differ(*map(np.asarray, filled))
         mask = np.where(differs, np.uint8(code), np.uint8(0)) if differs.any() else None
-        partial.append(PartialArray(result, mask, sources if mask is not None else ()))
-    return partial
+        tracked.append(PartialArray(result, mask, sources if mask is not None else ()))
+    return tracked
 
 
-def _fill_undefined(array: PartialArray, byte: int) -> JaxArray:
-    # The array's values, every undefined element made of one repeated byte.
+def _fill_undefined(array: PartialArray, fill: Callable[[np.dtype], Any]) -> JaxArray:
     if array.undefined is None:
         return array.values
     values = np.array(array.values)
-    word = np.frombuffer(bytes([byte & (1 if values.dtype == bool else 255)]) * values.dtype.itemsize, values.dtype)[0]
-    values[array.undefined != 0] = word
+    values[array.undefined != 0] = fill(values.dtype)
     return values
+
+
+def _repeat_byte(byte: int, dtype: np.dtype) -> Any:
+    return np.frombuffer(bytes([byte & (1 if dtype == np.bool_ else 255)]) * dtype.itemsize, dtype)[0]
+
+
+def _differ(one: Array, other: Array) -> Array:
+    return np.asarray((one != other) & ~((one != one) & (other != other)))
 
 
 # The values that can be substituted.
@@ -403,20 +408,12 @@ def _type(variable: Var) -> tuple[Any, Any] | None:
 # Calls that run to their end whatever memory holds.
 
 
-class FilledRun(Protocol):
-    """The outputs of a call, masks of the elements that it never wrote, and its reads of unwritten memory.
+class FilledRun(NamedTuple):
+    """The outputs of a call, and what it left unwritten or read too early, as far as that is known."""
 
-    A mask is None if all elements were written, and there are no masks if that is not known.
-    """
-
-    @property
-    def outputs(self) -> Sequence[Array]: ...
-
-    @property
-    def unwritten(self) -> Sequence[Array | None]: ...
-
-    @property
-    def reads(self) -> tuple[UndefinedSource, ...]: ...
+    outputs: Sequence[Array]
+    unwritten: Sequence[Array | None] = ()  # a mask of the elements that were never written; None if all were
+    reads: tuple[UndefinedSource, ...] = ()  # of memory that was never written
 
 
 # Runs a call on its operands. Unwritten memory holds the values of the second argument, or the interpreter's own if
@@ -435,7 +432,7 @@ def run_filled(run: FilledCall, operands: Sequence[PartialArray]) -> list[Partia
     sources = tuple(dict.fromkeys([*ran.reads, *(s for operand in operands for s in operand.sources)]))
     if not sources and not any(mask is not None for mask in ran.unwritten):
         return [PartialArray(output) for output in ran.outputs]
-    others = run([_refill(operand) for operand in operands], _other_fill)
+    others = run([_fill_undefined(operand, _other_fill) for operand in operands], _other_fill)
     results = []
     for number, (output, other) in enumerate(zip(ran.outputs, others.outputs, strict=True)):
         codes = np.where(_differ(output, other), np.uint8(UNINITIALISED), np.uint8(0))
@@ -443,15 +440,3 @@ def run_filled(run: FilledCall, operands: Sequence[PartialArray]) -> list[Partia
             codes[mask] = UNWRITTEN
         results.append(PartialArray(output, codes, sources) if codes.any() else PartialArray(output))
     return results
-
-
-def _refill(operand: PartialArray) -> Any:
-    if operand.undefined is None:
-        return operand.values
-    values = np.array(operand.values)
-    values[operand.undefined != 0] = _other_fill(values.dtype)
-    return values
-
-
-def _differ(one: Array, other: Array) -> Array:
-    return np.asarray((one != other) & ~((one != one) & (other != other)))

@@ -11,6 +11,8 @@ from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.dtypes import DType
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat import patches
 from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Params, dialect_of, parameter_names
 from kerneltest.trace.jax_environment import fast_compile_options
@@ -39,12 +41,14 @@ def uses_outer_references(call: Call) -> bool:
     return any(hasattr(v.aval, "inner_aval") for v in call.equation.invars)
 
 
-def outer_references(call: Call) -> str:
-    """Says that a call uses such references."""
-    return (
-        f"{call.name or 'a kernel'} uses references from outside (pl.run_state), which kerneltest does not follow: "
-        "call it by pl.kernel, which takes arrays"
-    )
+def refuse_outer_references(call: Call) -> None:
+    """Raises a `Failure`, `unavailable`, if a call uses such references."""
+    if uses_outer_references(call):
+        raise Failure(
+            Verdict.UNAVAILABLE,
+            f"{call.name or 'a kernel'} uses references from outside (pl.run_state), which kerneltest does not follow: "
+            "call it by pl.kernel, which takes arrays",
+        )
 
 
 def run_eagerly(function: Callable[..., Any], *, interpret: bool) -> Callable[..., Any]:
@@ -69,7 +73,7 @@ class CallArray:
     name: str  # the kernel's parameter
     shape: tuple[int, ...]
     dtype: DType
-    hint: str  # a possible cause of an access past its end, or ""
+    hint: str = ""  # a possible cause of an access past its end
 
 
 def call_arrays(call: Call) -> tuple[list[CallArray], list[CallArray]]:

@@ -43,6 +43,7 @@ from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.refused_lengths import length_declarations
 from kerneltest.trace.site_states import SiteStates
 from kerneltest.trace.walk import (
+    computes_outside_calls,
     dot_precision,
     float_dtype,
     has_narrow_products,
@@ -172,12 +173,18 @@ class Traced:
     output_names: tuple[tuple[str, ...], ...] = ()
     sites: SiteStates = field(default_factory=SiteStates)
 
-    def adapt_precision(self, row: Precision) -> Precision:
-        """Adapts a machine's precision to the precision that the kernel requests for its matrix products."""
-        row = row if self.narrow_products else row.with_wide_products()
+    def adapt_precision(self, inside: Precision, around: Precision | None = None) -> Precision:
+        """Adapts a machine's precision to the precision that the kernel requests for its matrix products.
+
+        It is that `inside` the Pallas calls, and `around` them if that is another and the kernel computes there.
+        """
+        precision = inside
+        if around is not None and computes_outside_calls(self.jaxpr.jaxpr):
+            precision = inside.combine(around)
+        precision = precision if self.narrow_products else precision.with_wide_products()
         if not self.reduced_dots:
-            return row.with_exact_dots()
-        return row.with_dots_in(self.named_dots) if self.named_dots else row
+            return precision.with_exact_dots()
+        return precision.with_dots_in(self.named_dots) if self.named_dots else precision
 
     @property
     def dialects(self) -> frozenset[str]:
@@ -231,7 +238,7 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
                 raise Failure(failure.verdict, replace(failure.detail, hint=hint)) from failure.__cause__
         raise
     if not traced.outputs:
-        raise Failure(Verdict.RUNTIME_ERROR, Stated("the kernel returned nothing (no `return`?)"))
+        raise _refusal("the kernel returned nothing (no `return`?)")
     return replace(traced, output_names=names)
 
 
@@ -309,7 +316,7 @@ def trace_function(
         raise _tracing_failure(error, purpose) from error
     if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
         sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
-        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"purpose": purpose}))
+        raise _refusal(sentence, purpose=purpose)
     _check_values(closed)
     traced = analyze(closed, on_device, inputs)
     if len(devices) == 1:
@@ -319,30 +326,32 @@ def trace_function(
     return replace(traced, calls=tuple(calls))
 
 
+def _refusal(sentence: str, **values: int | str) -> Failure:
+    return Failure(Verdict.RUNTIME_ERROR, Stated(sentence, values))
+
+
 def _check_values(closed: ClosedJaxpr) -> None:
     """Raises a `Failure` for what JAX traces although no backend could run it."""
     for variable in closed.jaxpr.outvars:
         kind = getattr(variable.aval, "dtype", None)
         if kind is None or jnp.issubdtype(kind, jax.dtypes.extended):
-            sentence = (
+            raise _refusal(
                 "the kernel returns a value of type {type}, and not an array of numbers: leave it out, or return its "
-                "numbers, such as jax.random.key_data of a key"
+                "numbers, such as jax.random.key_data of a key",
+                type=str(variable.aval),
             )
-            raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"type": str(variable.aval)}))
     if any(isinstance(const, jax.ShapeDtypeStruct) for const in closed.consts):
-        sentence = "the kernel uses a jax.ShapeDtypeStruct as an array, but it has no values"
-        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {}))
+        raise _refusal("the kernel uses a jax.ShapeDtypeStruct as an array, but it has no values")
     for equation in iter_calls(closed.jaxpr):
         call, mapping = call_of(equation), equation.params.get("grid_mapping")
         if any(length < 0 for length in call.grid):
             sentence = "{call}: the grid {grid} has a negative length: make every length at least 0"
-            raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"call": call.name, "grid": str(call.grid)}))
+            raise _refusal(sentence, call=call.name, grid=str(call.grid))
         for block in getattr(mapping, "block_mappings", ()):
             for axis, length in zip(block.block_shape, block.array_aval.shape, strict=True):
                 if (size := getattr(axis, "block_size", 1)) <= 0 < length:
                     sentence = "{call}: a block has length {size} along an axis of {length}: make it at least 1"
-                    values: dict[str, int | str] = {"call": call.name, "size": size, "length": length}
-                    raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, values))
+                    raise _refusal(sentence, call=call.name, size=size, length=length)
 
 
 def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeDtype, ...]) -> Traced:

@@ -175,8 +175,8 @@ FIXED: dict[str, Any] = dict(
 
 
 def _given(rows: int) -> dict[str, Any]:
-    machine = silent(rows)
-    return {name: tracked(np.stack([each[name] for each in EACH[:rows]]), machine) for name in EACH[0]}
+    rounding = silent(rows)
+    return {name: tracked(np.stack([each[name] for each in EACH[:rows]]), rounding) for name in EACH[0]}
 
 
 def _split(table: str) -> list[str]:
@@ -260,7 +260,7 @@ def test_a_value_that_leaves_is_noted_where_there_is_one_and_refused_where_there
     ):
         one = tracked(np.ones((1,)), silent(1))
         assert leave(one) == 1
-        assert one.machine.escape.startswith(named)
+        assert one.rounding.escape.startswith(named)
         with pytest.raises(UntrackedError):
             leave(tracked(np.arange(4.0), silent(4)))
 
@@ -268,7 +268,7 @@ def test_a_value_that_leaves_is_noted_where_there_is_one_and_refused_where_there
 def test_integers_that_leave_are_positions_and_not_noted() -> None:
     index = tracked(np.array([2]), silent(1))
     assert (int(index), [5, 6, 7][index]) == (2, 7)
-    assert not index.machine.escape
+    assert not index.rounding.escape
 
 
 def test_a_branch_that_samples_would_take_differently_is_refused() -> None:

@@ -16,8 +16,7 @@ from kerneltest.backends.interpret import PrefetchChecked
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, InterpreterRules, KernelRules
-from kerneltest.trace.grid_rewrites import reverse_grids
-from kerneltest.trace.rewrite import Fill, fill_outputs, fill_padding, rewrite_jaxpr
+from kerneltest.trace.rewrite import Fill, fill_outputs, fill_padding, reverse_grids, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, analyze, trace_function
 from kerneltest.trace.walk import primitive_name
 

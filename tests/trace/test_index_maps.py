@@ -20,9 +20,8 @@ from kerneltest.core.details import Access, MemoryFault
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.index_maps import calls_with_index_maps
-from kerneltest.trace.rewrite import Fill, fill_outputs, fill_padding, rewrite_jaxpr
+from kerneltest.trace.rewrite import Fill, fill_outputs, fill_padding, reverse_grids, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, analyze, trace_function
 
 B = 32

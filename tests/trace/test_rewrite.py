@@ -12,8 +12,16 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import check_jaxpr, jaxpr_as_fun
 
-from kerneltest.trace.grid_rewrites import reverse_grids
-from kerneltest.trace.rewrite import Fill, Rule, fill_empty, fill_outputs, fill_padding, interpret_calls, rewrite_jaxpr
+from kerneltest.trace.rewrite import (
+    Fill,
+    Rule,
+    fill_empty,
+    fill_outputs,
+    fill_padding,
+    interpret_calls,
+    reverse_grids,
+    rewrite_jaxpr,
+)
 from kerneltest.trace.runnable import run_eagerly
 
 TILE = 8

@@ -18,7 +18,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import in_order
 from kerneltest.core.targets import TARGETS, X_BY_JAX, Target
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.jaxprs import Equation
+from kerneltest.trace.jax_compat.jaxprs import Equation, core_meshes
 from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text
 from kerneltest.trace.jax_compat.mosaic_gpu_lowering import has_lowering, lowering_for
 from kerneltest.trace.jax_compat.source_lines import line_of
@@ -94,10 +94,8 @@ _OTHER_AXIS = {"x": "", **dict.fromkeys("yz", ", or make the longest axis the la
 def mosaic_launch(equation: Equation) -> tuple[int, int, int]:
     """Returns the programs along x, y and z of a Mosaic GPU call: its last axis is x, the one before y, the rest z."""
     params = equation.params
-    meshes = params.get("meshes") or (params.get("mesh"),)
-    mesh = next((mesh for mesh in meshes if mesh is not None), None)
-    if mesh is not None:
-        grid, cluster = tuple(mesh.grid), tuple(mesh.cluster)
+    if meshes := core_meshes(equation):
+        grid, cluster = tuple(meshes[0].grid), tuple(meshes[0].cluster)
     else:
         semantics = getattr(params.get("compiler_params"), "dimension_semantics", None)
         axes = params["grid_mapping"].grid

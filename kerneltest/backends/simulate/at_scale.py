@@ -10,10 +10,9 @@ import numpy as np
 
 from kerneltest.backends.base import OutputSamples, ProceduralArray
 from kerneltest.backends.codegen.tiers import LoweredKernel, lower_call
-from kerneltest.backends.simulate.interpreter import BufferPointer
-from kerneltest.backends.simulate.memory import AccessChecker, Fault, Launch, PagedBuffer, memory_failure, signless
+from kerneltest.backends.simulate.memory import Fault, Launch, PagedBuffer, memory_failure, signless
 from kerneltest.backends.simulate.overflow_shadow import OverflowInterpreter
-from kerneltest.backends.simulate.simulation import parse_body
+from kerneltest.backends.simulate.simulation import allocate, new_launch, parse_body
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
@@ -43,15 +42,10 @@ class SimulatedAtScale:
     precision: Precision
 
     def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
-        """Returns samples of the elements of each output that the programs have written.
-
-        Raises:
-          Failure: wrong uses of memory; `unavailable` if a part of the kernel cannot be simulated in this way.
-        """
         calls = {id(call.equation): call for call in self.traced.calls}
         with jax.default_device(kernel_device("cpu")):
             kernel = PartialKernel(self.traced, lambda e, operands: self._call(calls[id(e)], operands))
-            outputs = kernel([_virtual(leaf) for leaf in leaves])
+            outputs = kernel([_computed(leaf.shape, leaf.dtype, leaf.at) for leaf in leaves])
         return tuple(_samples(output.values) for output in outputs)
 
     def _call(self, call: Call, operands: Sequence[PartialArray]) -> list[PartialArray]:
@@ -77,28 +71,16 @@ def run_programs(
     Returns:
       The launch, whose `checker` has checked the accesses, and the outputs.
     """
-    inputs, outputs = call_arrays(call)
-    buffers = [_input_buffer(reference, operand) for reference, operand in zip(inputs, operands, strict=True)]
-    results = []
-    for number, reference in enumerate(outputs):
-        if number in kernel.aliases:
-            shared = buffers[kernel.aliases[number]]
-            shared.writable = True
-            results.append(shared)
-        else:
-            results.append(_buffer(reference, None))
-    every = [*buffers, *results]
-    for buffer in every:
-        buffer.reset()
-    hints = {reference.name: reference.hint for reference in (*inputs, *outputs) if reference.hint}
-    launch = Launch(kernel.grid, programs, every, AccessChecker(kernel.grid, hints, programs))
+    inputs, outputs, hints = allocate(
+        call, kernel, lambda array, number: _buffer(array, None if number is None else _virtual_array(operands[number]))
+    )
+    launch, pointers = new_launch(kernel.grid, inputs, outputs, hints, programs)
     guessed = frozenset(number for number, operand in enumerate(operands) if _is_guessed(operand))
     with np.errstate(all="ignore"):
         body = parse_body(kernel.bytecode)
         if programs.size:
-            pointers = [BufferPointer(i, np.zeros(1, np.int64)) for i in range(len(every))]
             OverflowInterpreter(launch, guessed).enter(body, pointers)
-    return launch, results
+    return launch, outputs
 
 
 def faults_on_zeros(call: Call, kernel: LoweredKernel, programs: Array) -> list[Fault]:
@@ -132,27 +114,25 @@ def _too_large(call: Call, amount: str) -> Failure:
     return Failure(Verdict.UNAVAILABLE, f"kernel {call.name}: one program {amount}, too many to simulate")
 
 
-def _virtual(leaf: ProceduralArray) -> VirtualArray:
-    shape: tuple[int, ...] = leaf.shape
-
-    def read(at: Array) -> Array:
-        return np.asarray(np.broadcast_to(leaf.at(axis_indices(at, shape)), at.shape))
-
-    return VirtualArray(shape, leaf.dtype, read)
-
-
-def _input_buffer(reference: CallArray, values: Any) -> PagedBuffer:
+def _virtual_array(values: Any) -> VirtualArray:
     if isinstance(values, VirtualArray):
-        return _buffer(reference, lambda at: signless(values.read(at)))
+        return values
     array = np.asarray(values)
-    return _buffer(reference, lambda at: signless(array[tuple(axis_indices(at, array.shape))]))
+    return _computed(array.shape, array.dtype, lambda indices: array[tuple(indices)])
 
 
-def _buffer(reference: CallArray, read: Callable[[Array], Array] | None) -> PagedBuffer:
-    data = signless(np.zeros(0, reference.dtype))
-    buffer = PagedBuffer(reference.name, reference.shape, data, output=read is None, writable=read is None)
-    buffer.length, buffer.read = math.prod(reference.shape), read
-    return buffer
+def _computed(shape: tuple[int, ...], dtype: np.dtype, at: Callable[[Sequence[Array]], Any]) -> VirtualArray:
+    # An array whose elements a function computes from an index along each axis.
+    return VirtualArray(
+        shape, dtype, lambda offset: np.asarray(np.broadcast_to(at(axis_indices(offset, shape)), offset.shape))
+    )
+
+
+def _buffer(array: CallArray, content: VirtualArray | None) -> PagedBuffer:
+    data, is_output = signless(np.zeros(0, array.dtype)), content is None
+    read = None if content is None else lambda at: signless(content.read(at))
+    length = math.prod(array.shape)
+    return PagedBuffer(array.name, array.shape, data, is_output, is_output, length=length, read=read)
 
 
 def _is_guessed(operand: Any) -> bool:
@@ -179,9 +159,7 @@ def _output_array(buffer: PagedBuffer, reference: CallArray, launch: Launch, *, 
 
 def _samples(output: Any) -> OutputSamples:
     # Returns known elements of an output: at both ends, where its offset reaches a power of two, and others.
-    if not isinstance(output, VirtualArray):
-        array = np.asarray(output)
-        output = VirtualArray(array.shape, array.dtype, lambda at: array.reshape(-1)[at])
+    output = _virtual_array(output)
     count = math.prod(output.shape)
     chosen = sample_positions(count, _SAMPLED, [count])
     undefined = np.zeros(chosen.size, bool)

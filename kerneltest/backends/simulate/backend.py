@@ -14,21 +14,19 @@ from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.codegen.gpu_features import check_features
 from kerneltest.backends.codegen.tiers import LoweredKernel, lower, lower_call, unsupported_on
 from kerneltest.backends.simulate.at_scale import SimulatedAtScale
-from kerneltest.backends.simulate.ir import unsupported_failure
-from kerneltest.backends.simulate.memory import SimulatedBuffer, memory_failure, signless
+from kerneltest.backends.simulate.ir import naming_kernel, unsupported_failure
+from kerneltest.backends.simulate.memory import SimulatedBuffer, check_same, memory_failure, signless
 from kerneltest.backends.simulate.mosaic_gpu.backend import SimulatedKernel, prepare_calls
-from kerneltest.backends.simulate.operations.elementwise import plain_name
-from kerneltest.backends.simulate.simulation import Simulation, parse_body
-from kerneltest.core.details import Nondeterministic, NotBuilt
+from kerneltest.backends.simulate.operations import plain_name
+from kerneltest.backends.simulate.simulation import Simulation, allocate, parse_body
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure, convert_exceptions
+from kerneltest.core.failures import convert_exceptions
 from kerneltest.core.precision import SIMULATED, XLA_CPU, Precision
 from kerneltest.core.targets import Target, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel, require_defined
 from kerneltest.trace.runnable import CallArray, call_arrays
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
-from kerneltest.trace.walk import computes_outside_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,7 @@ class Simulate(Backend):
 
 def precision_of(traced: Traced) -> Precision:
     """Returns the precision of a simulated kernel: XLA computes the code around its Pallas calls on the CPU."""
-    row = SIMULATED.combine(XLA_CPU) if computes_outside_calls(traced.jaxpr.jaxpr) else SIMULATED
-    return traced.adapt_precision(row)
+    return traced.adapt_precision(SIMULATED, XLA_CPU)
 
 
 class _SimulatedCall:
@@ -86,13 +83,9 @@ class _SimulatedCall:
         self.name, self.orders = call.name, orders
         inputs, outputs, hints = allocate_buffers(call, kernel)
         self.outputs = list(zip(outputs, output_dtypes(call), strict=True))
-        try:
+        with naming_kernel(call.name):
             body = parse_body(kernel.bytecode)
             self.simulation = Simulation(body, kernel.grid, inputs, outputs, hints)
-        except Failure as failure:
-            if isinstance(failure.detail, NotBuilt):
-                raise Failure(failure.verdict, replace(failure.detail, kernel=call.name)) from failure
-            raise
         programs = self.simulation.launch.programs[: None if orders else 0]
         self.by_program = [
             Simulation(body, kernel.grid, inputs, outputs, hints, np.array([program])) for program in programs
@@ -109,33 +102,18 @@ class _SimulatedCall:
 
     def _compare_orders(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
         # Compares the bits of the results when programs run one after another, in ascending and in random orders.
-        first: list[bytes] = []
+        first: list[Array] = []
         rng = np.random.Generator(np.random.PCG64(0))
         for number in range(self.orders + 1 if self.by_program else 0):
             self.simulation.place(inputs)
             order = rng.permutation(len(self.by_program)) if number else range(len(self.by_program))
             for program in order:
                 self.by_program[program].execute()
-            if not number:
-                first = [buffer.data.tobytes() for buffer, _ in self.outputs]
-                continue
-            for before, (buffer, dtype) in zip(first, self.outputs, strict=True):
-                bits = np.frombuffer(before, f"u{dtype.itemsize}")
-                differs = np.flatnonzero(bits != buffer.data.view(bits.dtype))
-                if differs.size:
-                    at = int(differs[0])
-                    one, other = bits[at : at + 1].view(dtype)[0], buffer.data[at : at + 1].view(dtype)[0]
-                    detail = Nondeterministic(
-                        array=buffer.name,
-                        index=tuple(int(i) for i in np.unravel_index(at, buffer.shape)),
-                        first=str(one),
-                        second=str(other),
-                        differing=differs.size,
-                        total=buffer.size,
-                        how=("with programs in order", "in another order"),
-                        kernel=self.name,
-                    )
-                    raise Failure(Verdict.NONDETERMINISTIC, detail)
+            results = [buffer.data.view(dtype) for buffer, dtype in self.outputs]
+            first = first or results
+            for before, after, (buffer, _) in zip(first, results, self.outputs, strict=True):
+                how = "with programs in order", "in another order"
+                check_same(buffer.name, buffer.shape, before, after, how, self.name)
 
 
 # Calls and kernels that are in use. The code for two targets often differs only in the names of functions.
@@ -157,13 +135,7 @@ def allocate_buffers(
     call: Call, kernel: LoweredKernel
 ) -> tuple[list[SimulatedBuffer], list[SimulatedBuffer], dict[str, str]]:
     """Returns the input buffers of a lowered call, its output buffers, and the hints of an `AccessChecker`."""
-    inputs, outputs = call_arrays(call)
-    read = [_buffer(reference, output=False) for reference in inputs]
-    made = [
-        read[kernel.aliases[i]] if i in kernel.aliases else _buffer(reference, output=True)
-        for i, reference in enumerate(outputs)
-    ]
-    return read, made, {r.name: r.hint for r in (*inputs, *outputs) if r.hint}
+    return allocate(call, kernel, _buffer)
 
 
 def output_dtypes(call: Call) -> list[np.dtype]:
@@ -187,9 +159,9 @@ def output_arrays(simulation: Simulation, outputs: Sequence[tuple[SimulatedBuffe
     return arrays
 
 
-def _buffer(reference: CallArray, *, output: bool) -> SimulatedBuffer:
+def _buffer(reference: CallArray, number: int | None) -> SimulatedBuffer:
     data = signless(np.zeros(math.prod(reference.shape), reference.dtype))
-    return SimulatedBuffer(reference.name, reference.shape, data, output)
+    return SimulatedBuffer(reference.name, reference.shape, data, output=number is None)
 
 
 @dataclass(frozen=True, eq=False)

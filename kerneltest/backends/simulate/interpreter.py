@@ -40,7 +40,7 @@ class Tape:
 
     def __init__(self) -> None:
         self._known: list[Array | None] = []
-        self._steps: list[Step] = []
+        self.steps: list[Step] = []
 
     def new_slot(self, content: Array | None = None) -> TapeSlot:
         """Returns a slot for a new value, which is known beforehand or set by a step."""
@@ -51,15 +51,11 @@ class Tape:
         """Returns the slot of a value, a new one if the value is known."""
         return value if isinstance(value, TapeSlot) else self.new_slot(value)
 
-    def add(self, step: Step) -> None:
-        """Appends a step."""
-        self._steps.append(step)
-
     def add_rule(self, rule: Rule, operands: Sequence[Value], results: int) -> tuple[TapeSlot, ...]:
         """Appends a computation, and returns the slots of its results."""
         ins = [self.slot_of(operand).number for operand in operands]
         outs = tuple(self.new_slot() for _ in range(results))
-        self.add(_computation(rule, ins, [out.number for out in outs]))
+        self.steps.append(_computation(rule, ins, [out.number for out in outs]))
         return outs
 
     def run(self) -> None:
@@ -67,7 +63,7 @@ class Tape:
         values: list[Any] = self._known.copy()
         masks: list[Array | None] = [None] * len(values)
         with np.errstate(all="ignore"):
-            for step in self._steps:
+            for step in self.steps:
                 step(values, masks)
 
 
@@ -274,7 +270,7 @@ class Recorder(IRInterpreter):
             extras, undefined_extras = [values[i] for i in more], [masks[i] for i in more]
             values[out.number], masks[out.number] = request.action(access, unread, extras, undefined_extras)
 
-        self.tape.add(step)
+        self.tape.steps.append(step)
         return out
 
     def postpone_loop(self, op: Operation, carried: Sequence[Value], trips: int | None) -> Sequence[Value] | None:
@@ -298,7 +294,7 @@ class Recorder(IRInterpreter):
                 value = _offset(inner.environment[number])
                 values[out.number], masks[out.number] = value, inner.undefined_mask(value)
 
-        tape.add(step)
+        tape.steps.append(step)
         if len(carried) != len(outs):
             return outs
         return [_with_offset(before, out) for before, out in zip(carried, outs, strict=True)]

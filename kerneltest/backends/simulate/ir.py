@@ -1,8 +1,9 @@
 """Triton IR as plain data: types, operations and regions, and the semantics by which operations are executed."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,17 @@ def unsupported_failure(what: str, place: str = "") -> Failure:
     """Returns the failure for something that only the simulator lacks, at FILE:LINE."""
     said = f"kerneltest's simulator does not support {what}, which is not the kernel's fault"
     return Failure(Verdict.UNAVAILABLE, NotBuilt(Stage.SIMULATE, kernel="", error="", said=said, source=place))
+
+
+@contextmanager
+def naming_kernel(name: str) -> Iterator[None]:
+    """Adds the name of a kernel to the failure for what the simulator lacks."""
+    try:
+        yield
+    except Failure as failure:
+        if isinstance(failure.detail, NotBuilt):
+            raise Failure(failure.verdict, replace(failure.detail, kernel=name)) from failure
+        raise
 
 
 def unsupported_rule(op: "Operation") -> Rule:

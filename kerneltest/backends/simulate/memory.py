@@ -1,12 +1,13 @@
 """Buffers with their true lengths, and the state of each element: its writers, its readers, whether it is defined."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, UndefinedSource, Visit
+from kerneltest.core.details import Access, MemoryFault, Nondeterministic, Race, UndefinedCause, UndefinedSource, Visit
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -144,6 +145,18 @@ def memory_failure(kernel: str, faults: Sequence[Fault]) -> Failure:
     return Failure(worst.verdict, replace(worst.detail, kernel=kernel, others=others))
 
 
+def check_same(
+    array: str, shape: tuple[int, ...], first: Array, second: Array, how: tuple[str, str], kernel: str
+) -> None:
+    """Raises a `Failure` if the flat contents of an output, after two runs of a kernel, differ in a bit."""
+    differs = np.flatnonzero(first.view(f"u{first.itemsize}") != second.view(f"u{second.itemsize}"))
+    if differs.size:
+        index = tuple(int(i) for i in np.unravel_index(differs[0], shape))
+        values = str(first[differs[0]]), str(second[differs[0]])
+        detail = Nondeterministic(array, index, *values, differs.size, first.size, how, kernel)
+        raise Failure(Verdict.NONDETERMINISTIC, detail)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class MemoryAccess:
     """One load, store or atomic operation of all programs."""
@@ -272,12 +285,16 @@ class AccessChecker:
         self.add(Verdict.RACE, detail, offset=int(offset[i]))
 
 
+def program_coordinates(grid: tuple[int, int, int], number: Any) -> tuple[Any, Any, Any]:
+    """Returns the places along x, y and z of a linear id, or of an array of them."""
+    x, y, _ = grid
+    return number % x, number // x % y, number // (x * y)
+
+
 def program_index(grid: tuple[int, int, int], number: int) -> tuple[int, ...]:
     """Returns a program's index along the axes of the grid up to the last one longer than 1, given its linear id."""
-    x, y, _ = grid
-    index = (number % x, number // x % y, number // (x * y))
     used = max((axis for axis, length in enumerate(grid) if length > 1), default=0)
-    return index[: used + 1]
+    return program_coordinates(grid, number)[: used + 1]
 
 
 # Buffers too large to allocate: pages of the elements that are accessed, and inputs computed from their offsets.
@@ -343,10 +360,10 @@ class PagedBuffer(SimulatedBuffer):
         the higher their number is, with the first axis of the grid counted as the fastest or as the slowest.
         """
         unknown = np.zeros(0, np.int64)
-        x, y, z = grid
-        if self.low is None or self.high is None or not {0, x * y * z - 1} <= set(programs.tolist()):
+        if self.low is None or self.high is None or not {0, math.prod(grid) - 1} <= set(programs.tolist()):
             return unknown
-        slowest = (programs % x * y + programs // x % y) * z + programs // (x * y)
+        (_, y, z), (of_x, of_y, of_z) = grid, program_coordinates(grid, programs)
+        slowest = (of_x * y + of_y) * z + of_z
         for order in (np.argsort(programs), np.argsort(slowest)):
             low, high = self.low[order], self.high[order]
             if len(order) >= _ENOUGH and (high >= 0).all() and (np.diff(low) > 0).all() and (np.diff(high) > 0).all():

@@ -1,6 +1,6 @@
 """Shadow execution of index arithmetic without overflow: an index whose exact value differs has wrapped around."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +16,9 @@ from kerneltest.backends.simulate.interpreter import (
 )
 from kerneltest.backends.simulate.ir import Operation
 from kerneltest.backends.simulate.memory import Launch, MemoryAccess, PagedBuffer, intersect_masks
-from kerneltest.backends.simulate.operations import elementwise
 from kerneltest.core.details import Access, IndexOverflow, MemoryFault
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
-from kerneltest.numerics.device_operations import divide
 
 _FIRST_SWEEP = 128  # shadow values, before those of dead values are dropped for the first time
 _REMEDY = "compute it in 64 bits, or give an index for each axis"
@@ -44,17 +42,16 @@ class ShadowValue:
     cause: Overflow
 
 
-# Operations on numbers. Others, such as shifts, exclusive or, remainders and unsigned comparisons, may work on bits, so
-# that wrapping before them is intended; nor is arithmetic in 8 and 16 bits used for offsets.
-_EXACT: Mapping[str, Callable[..., Array]] = {
-    "arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply,
-    "arith.divsi": divide,
-    "arith.minsi": np.minimum, "arith.maxsi": np.maximum, "arith.select": np.where,
-    "arith.andi": np.logical_and, "arith.ori": np.logical_or,
-    **dict.fromkeys(("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast"), lambda x: x),
+# Operations on numbers, whose rules are exact in 64 bits, and casts, which keep a number. Others, such as shifts,
+# exclusive or, remainders and unsigned comparisons, may work on bits, so that wrapping before them is intended; nor is
+# arithmetic in 8 and 16 bits used for offsets.
+_CASTS = frozenset({"arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast"})
+_SHAPES = frozenset({"tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans"})
+_FOLLOWED = _CASTS | _SHAPES | {
+    "arith.addi", "arith.subi", "arith.muli", "arith.divsi", "arith.minsi", "arith.maxsi", "arith.select",
+    "arith.andi", "arith.ori", "arith.cmpi", "tt.addptr",
 }  # fmt: skip
 _UNSIGNED_PREDICATES = (6, 7, 8, 9)
-_SHAPES = frozenset({"tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans"})
 _LOGICAL = frozenset({"arith.andi", "arith.ori"})
 
 
@@ -79,7 +76,7 @@ class OverflowInterpreter(IRInterpreter):
             self._most_shadows = max(_FIRST_SWEEP, 2 * len(self._shadows))
         operands = [self.environment[number] for number in op.operands]
         super().run(op)
-        if op.name in _EXACT or op.name in _SHAPES or op.name in ("arith.cmpi", "tt.addptr"):
+        if op.name in _FOLLOWED:
             self._follow(op, operands, self.environment[op.results[0]])
 
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
@@ -169,16 +166,12 @@ class OverflowInterpreter(IRInterpreter):
         if op.name in _LOGICAL and array.dtype != np.bool_:
             return
         exact = [self._exact(operand) for operand in operands]
-        if op.name == "arith.cmpi":
-            self._note(result, elementwise.compare_integers(op).compute(*exact), shadows)
-        elif op.name in _SHAPES:
-            if op.name == "tt.reshape":
-                exact = [np.broadcast_to(exact[0], (exact[0].shape[0], *op.operand_types[0].shape))]
-            self._note(result, op.semantics.rule(op).compute(*exact), shadows)
-        elif op.name == "arith.extui" and array_of(operands[0]).dtype == np.bool_:
-            return
-        else:
-            self._note(result, np.asarray(_EXACT[op.name](*exact)), shadows, _overflow(op, exact, array))
+        if op.name != "arith.extui" or array_of(operands[0]).dtype != np.bool_:
+            self._note(result, _compute(op, exact), shadows, _overflow(op, exact, array))
+
+
+def _compute(op: Operation, exact: Sequence[Array]) -> Array:
+    return exact[0] if op.name in _CASTS else np.asarray(op.semantics.rule(op).compute(*exact))
 
 
 def _noting_range(action: Action) -> Action:
@@ -197,7 +190,7 @@ def _overflow(op: Operation, operands: Sequence[Array], result: Array) -> Overfl
     bits = result.dtype.itemsize * 8 - 1
 
     def describe(row: int) -> tuple[str, int]:
-        exact = _EXACT[op.name](*operands)
+        exact = _compute(op, operands)
         shape = np.broadcast_shapes(exact.shape, result.shape)
         wrapped = np.broadcast_to(exact != result, shape)
         mine = wrapped[row : row + 1] if shape[0] > row else wrapped

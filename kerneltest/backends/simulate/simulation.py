@@ -6,24 +6,60 @@ is checked once for each signature. Where an address or a branch depends on load
 while the tape runs.
 """
 
-import functools
 import re
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
 
+from kerneltest.backends.codegen.tiers import LoweredKernel
 from kerneltest.backends.simulate.interpreter import BufferPointer, Recorder, Tape
 from kerneltest.backends.simulate.ir import Operation, Region, Semantics, Type, unsupported_failure
 from kerneltest.backends.simulate.memory import AccessChecker, Fault, Launch, SimulatedBuffer, uninitialised_value
-from kerneltest.backends.simulate.operations.operation_table import OPERATIONS
+from kerneltest.backends.simulate.operations import OPERATIONS
 from kerneltest.core.details import Race
 from kerneltest.core.dtypes import Array
 from kerneltest.core.source_location import relative_path
 from kerneltest.trace.jax_compat.mlir import attributes_of, triton_body
 from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN
+from kerneltest.trace.runnable import CallArray, call_arrays
+from kerneltest.trace.tracing import Call
+
+B = TypeVar("B", bound=SimulatedBuffer)
+
+
+def allocate(
+    call: Call, kernel: LoweredKernel, make: Callable[[CallArray, int | None], B]
+) -> tuple[list[B], list[B], dict[str, str]]:
+    """Returns the input buffers of a lowered call, its output buffers, and the hints of an `AccessChecker`.
+
+    `make` makes the buffer of an array, given the number of an input, or None for an output with memory of its own.
+    """
+    inputs, outputs = call_arrays(call)
+    read = [make(array, number) for number, array in enumerate(inputs)]
+    shared = {output: read[number] for output, number in kernel.aliases.items()}
+    written = [shared[i] if i in shared else make(array, None) for i, array in enumerate(outputs)]
+    return read, written, {array.name: array.hint for array in (*inputs, *outputs) if array.hint}
+
+
+def new_launch(
+    grid: tuple[int, int, int],
+    inputs: Sequence[SimulatedBuffer],
+    outputs: Sequence[SimulatedBuffer],
+    hints: dict[str, str],
+    programs: Array,
+) -> tuple[Launch, list[BufferPointer]]:
+    """Returns a launch of some programs, which have accessed nothing yet, and the arguments of their function."""
+    for buffer in outputs:
+        buffer.writable = True
+    buffers = [*inputs, *outputs]
+    for buffer in buffers:
+        buffer.reset()
+    launch = Launch(grid, programs, buffers, AccessChecker(grid, hints, programs))
+    return launch, [BufferPointer(number, np.zeros(1, np.int64)) for number in range(len(buffers))]
 
 
 class Simulation:
@@ -45,20 +81,14 @@ class Simulation:
         hints: dict[str, str],
         programs: Array | None = None,
     ) -> None:
-        buffers = [*inputs, *outputs]
-        for buffer in outputs:
-            buffer.writable = True
-        for buffer in buffers:
-            buffer.reset()
         if programs is None:
             programs = np.arange(int(np.prod(grid)), dtype=np.int32)
-        self.launch = Launch(grid, programs, buffers, AccessChecker(grid, hints, programs))
-        self._memory = list({id(buffer): buffer for buffer in buffers}.values())
+        self.launch, pointers = new_launch(grid, inputs, outputs, hints, programs)
+        self._memory = list({id(buffer): buffer for buffer in self.launch.buffers}.values())
         self._tape = Tape()
         with np.errstate(all="ignore"):
-            pointers = [BufferPointer(i, np.zeros(1, np.int64)) for i in range(len(buffers))]
             Recorder(self.launch, self._tape).enter(body, pointers)
-        self._written = [buffer.written.copy() for buffer in buffers]
+        self._written = [buffer.written.copy() for buffer in self.launch.buffers]
 
     def run(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
         """Runs the tape on the values and undefined elements of the inputs, which leaves the results in the buffers."""
@@ -132,88 +162,112 @@ def parse_body(bytecode: bytes, *, complete: bool = False) -> Region:
     `complete` includes the location of every operation, and computations whose results are unused.
     """
     with triton_body(bytecode) as body:
-        return _Reader(complete).region(body)
+        return _TritonReader(complete).region(body)
 
 
-class _Reader:
-    """Reads operations, and numbers their values in order of definition."""
+_TERMINATORS = frozenset(
+    "scf.yield scf.condition tt.return tt.reduce.return tt.scan.return gpu.terminator mosaic_gpu.return "
+    "func.return".split()
+)
 
-    def __init__(self, whole: bool) -> None:
-        self.whole = whole
-        self.numbers: dict[Any, int] = {}
+
+class Reader(ABC):
+    """Reads operations of a dialect, and numbers their values in order of definition."""
+
+    def __init__(self, complete: bool) -> None:
         self.types: list[Type] = []
+        self._complete = complete  # whether the locations of all operations are read
+        self._numbers: dict[Any, int] = {}
+        self._parsed: dict[Any, Type] = {}  # by MLIR's own
 
-    def define(self, values: Any) -> tuple[int, ...]:
-        """Returns numbers for new values, whose types it keeps."""
-        first = len(self.types)
-        for number, value in enumerate(values, first):
-            self.numbers[value] = number
-            self.types.append(parse_type(str(value.type)))
-        return tuple(range(first, len(self.types)))
+    @abstractmethod
+    def parse_type(self, text: str) -> Type:
+        """Returns a type, given its MLIR text; raises a `Failure` if the simulator does not support it."""
 
-    def uses(self, op: Any) -> tuple[int, ...]:
-        return tuple(self.numbers[operand] for operand in op.operands)
+    @abstractmethod
+    def attributes(self, op: Any) -> Mapping[str, Any]:
+        """Returns the attributes of an operation."""
+
+    def live(self, operations: list[Operation], yields: tuple[int, ...]) -> tuple[Operation, ...]:
+        """Returns those of a region's operations that are executed."""
+        return tuple(operations)
 
     def region(self, region: Any) -> Region:
+        """Returns a region of one block, or of none."""
+        if not len(region.blocks):
+            return Region((), (), ())
         (block,) = region.blocks
-        arguments = self.define(block.arguments)
-        *operations, end = (op.operation for op in block.operations)
-        read = [self.operation(op) for op in operations]
-        yields = self.uses(end)
-        return Region(arguments, _live(read, yields, self.whole), yields)
+        arguments = self._define(block.arguments)
+        operations: list[Operation] = []
+        yields: tuple[int, ...] = ()
+        for op in (each.operation for each in block.operations):
+            if op.name in _TERMINATORS:
+                yields = self._uses(op)
+            else:
+                operations.append(self._operation(op))
+        return Region(arguments, self.live(operations, yields), yields)
 
-    def operation(self, op: Any) -> Operation:
-        name = op.name
-        semantics = OPERATIONS.get(name, _UNKNOWN)
-        operands = self.uses(op)
-        regions = tuple(self.region(region) for region in op.regions)
-        results = self.define(op.results)
-        location = str(op.location) if self.whole or not semantics.bare else ""
+    def _define(self, values: Any) -> tuple[int, ...]:
+        first = len(self.types)
+        for number, value in enumerate(values, first):
+            self._numbers[value] = number
+            if (kind := value.type) not in self._parsed:
+                self._parsed[kind] = self.parse_type(str(kind))
+            self.types.append(self._parsed[kind])
+        return tuple(range(first, len(self.types)))
+
+    def _uses(self, op: Any) -> tuple[int, ...]:
+        return tuple(self._numbers[operand] for operand in op.operands)
+
+    def _operation(self, op: Any) -> Operation:
+        semantics = OPERATIONS.get(op.name, _UNKNOWN)
+        operands, regions = self._uses(op), tuple(map(self.region, op.regions))
+        results = self._define(op.results)
+        location = str(op.location) if self._complete or not semantics.bare else ""
         return Operation(
-            name=name,
+            name=op.name,
             semantics=semantics,
             operands=operands,
             results=results,
             operand_types=tuple(self.types[number] for number in operands),
             types=tuple(self.types[number] for number in results),
-            attributes={} if semantics.bare else attributes_of(op),
+            attributes={} if semantics.bare else self.attributes(op),
             regions=regions,
             place=_place(location),
-            location=location if self.whole else "",
+            location=location if self._complete else "",
         )
 
 
-def _live(operations: list[Operation], yields: tuple[int, ...], whole: bool) -> tuple[Operation, ...]:
-    # Returns the operations without unused computations and unused loads, one of which precedes every store.
-    used = set(yields)
-    live: list[Operation] = []
-    for op in reversed(operations):
-        if not used.isdisjoint(op.results) or op.has_effect() or (whole and op.name != "tt.load"):
-            live.append(op)
-            used |= op.uses()
-    return tuple(reversed(live))
+class _TritonReader(Reader):
+    def attributes(self, op: Any) -> Mapping[str, Any]:
+        return attributes_of(op)
+
+    def parse_type(self, text: str) -> Type:
+        shape: tuple[int, ...] = ()
+        element = text
+        if tensor := _TENSOR.fullmatch(text):
+            shape = tuple(int(length) for length in tensor.group(1).split("x")[:-1])
+            element = tensor.group(2)
+        pointer = _POINTER.match(element)
+        if pointer:
+            element = pointer.group(1)
+        if element not in ELEMENTS:
+            raise unsupported_failure(f"type {text}")
+        return Type(shape, ELEMENTS[element], pointer is not None)
+
+    def live(self, operations: list[Operation], yields: tuple[int, ...]) -> tuple[Operation, ...]:
+        # Without unused computations and unused loads, one of which precedes every store.
+        used = set(yields)
+        live: list[Operation] = []
+        for op in reversed(operations):
+            if not used.isdisjoint(op.results) or op.has_effect() or (self._complete and op.name != "tt.load"):
+                live.append(op)
+                used |= op.uses()
+        return tuple(reversed(live))
 
 
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)(.*)>")
 _POINTER = re.compile(r"!tt\.ptr<([^,>]+)")
-
-
-@functools.cache
-def parse_type(text: str) -> Type:
-    """Returns a type, given its MLIR text; `unavailable` if the simulator does not support it."""
-    shape: tuple[int, ...] = ()
-    element = text
-    if tensor := _TENSOR.fullmatch(text):
-        shape = tuple(int(length) for length in tensor.group(1).split("x")[:-1])
-        element = tensor.group(2)
-    pointer = _POINTER.match(element)
-    if pointer:
-        element = pointer.group(1)
-    if element not in ELEMENTS:
-        raise unsupported_failure(f"type {text}")
-    return Type(shape, ELEMENTS[element], pointer is not None)
-
-
 _LINE = re.compile(r'"([^"]+\.py)":(\d+)')
 
 

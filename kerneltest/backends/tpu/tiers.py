@@ -26,7 +26,7 @@ from kerneltest.trace.jax_compat.jaxprs import sparse_cores
 from kerneltest.trace.jax_compat.mlir import custom_calls
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.platform_dispatch import abstract_platform
-from kerneltest.trace.runnable import call_as_function, outer_references, uses_outer_references
+from kerneltest.trace.runnable import call_as_function, refuse_outer_references
 from kerneltest.trace.tracing import Call, Traced, trace_function
 
 # Lowering of Pallas calls to Mosaic modules without a TPU, by JAX's own lowering rules.
@@ -60,8 +60,7 @@ def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
         with abstract_platform(tpu.id):
             lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=("tpu",))
     except Exception as error:
-        if uses_outer_references(call):
-            raise Failure(Verdict.UNAVAILABLE, outer_references(call)) from error
+        refuse_outer_references(call)
         failure = lowering_failure(error, call.name, LOWERING, line_of(call.equation.source_info))
         raise advise_backends(failure, call, "TPUs", "gpu") from error
     mosaic = tuple(map(mosaic_module, custom_calls(lowered, frozenset({TPU_CUSTOM_CALL}))))

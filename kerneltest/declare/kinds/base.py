@@ -302,10 +302,9 @@ def array_argument(
     *,
     domain: object = None,
     bounded_by: object = None,
-    exhaustive: bool = False,
-    mask_values: Ends = (0, 1),
     on: object = None,
     problem: str = "",
+    **fields: Any,
 ) -> ArrayArgument:
     """Returns an array argument; if its author's declaration is wrong, one whose `problem` says why.
 
@@ -313,8 +312,8 @@ def array_argument(
       shape, dtypes, domain, on: as the author gave them, in the form that `kt.array` takes.
       role: the name of its kind.
       bounded_by: the axis that bounds its values, as its author gave it; None for its own last axis.
-      exhaustive, mask_values: as in `ArrayArgument`.
       problem: a mistake that the kind has found already; "" if there is none.
+      fields: others of `ArrayArgument`.
     """
     try:
         if problem:
@@ -324,7 +323,7 @@ def array_argument(
             raise ValueError(f"on= gives dtypes by backend, as in on={{'tpu': 'bfloat16'}}, not {on!r}")
         others = {pattern: _dtype_names(each) for pattern, each in (on or {}).items()}
         known = tuple(dict.fromkeys([*names, *(name for other in others.values() for name in other)]))
-        return ArrayArgument(axes, names, role, parse_domain(domain, known), by, exhaustive, mask_values, on=others)
+        return ArrayArgument(axes, names, role, parse_domain(domain, known), by, on=others, **fields)
     except ValueError as error:
         return ArrayArgument((), (), role, problem=str(error))
 

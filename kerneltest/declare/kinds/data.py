@@ -81,8 +81,7 @@ def structured_array(
     """Returns an array that has a structure. It has no infinities and no numbers at the ends of its dtype."""
     problem = "" if callable(structure) else f"structure= is one of kt.structure or a function, not {structure!r}"
     bounded = interval(-_LARGEST, _LARGEST, extremes=False) if domain is None else domain
-    leaf = array_argument(shape, dtypes, "structured", domain=bounded, on=on, problem=problem)
-    return replace(leaf, structure=structure)
+    return array_argument(shape, dtypes, "structured", domain=bounded, on=on, problem=problem, structure=structure)
 
 
 @register("data")
@@ -206,7 +205,7 @@ def derived(shape: str, function: Callable[..., Any], *, dtypes: Dtypes = DEFAUL
     except (TypeError, ValueError) as error:
         problem = f"its function has no parameters that Python can inspect: {format_exception(error)}"
         return ArrayArgument((), (), "derived", problem=problem)
-    return replace(array_argument(shape, dtypes, "derived"), derivation=Derivation(function, of))
+    return array_argument(shape, dtypes, "derived", derivation=Derivation(function, of))
 
 
 def copy_of(name: str, other: ArrayArgument) -> ArrayArgument:

@@ -1,7 +1,6 @@
 """Indices: integers that point at elements along an axis. Declared by `kt.indices`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from ml_dtypes import iinfo
@@ -45,8 +44,8 @@ def indices(
       least: the least position, as in `least=1` where position 0 is a blank.
       dtype: an integer dtype, by name.
     """
-    argument = array_argument(shape, dtype, "index", bounded_by=into, problem=_problem(ignore) or least_problem(least))
-    return replace(argument, sentinel=ignore, least=least)
+    problem = _problem(ignore) or least_problem(least)
+    return array_argument(shape, dtype, "index", bounded_by=into, problem=problem, sentinel=ignore, least=least)
 
 
 def _problem(ignore: object) -> str:
@@ -190,9 +189,7 @@ def permutation(
         there. Then the array may have more elements than the axis.
       dtype: an integer dtype, by name.
     """
-    return replace(
-        array_argument(shape, dtype, "permutation", bounded_by=into, problem=_problem(ignore)), sentinel=ignore
-    )
+    return array_argument(shape, dtype, "permutation", bounded_by=into, problem=_problem(ignore), sentinel=ignore)
 
 
 @register("permutation")

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -148,8 +147,7 @@ def lengths(shape: str, *, up_to: str | int, least: int = 0, dtype: str = "int32
       least: the least count.
       dtype: an integer dtype, by name.
     """
-    argument = array_argument(shape, dtype, "length", bounded_by=up_to, problem=least_problem(least))
-    return replace(argument, least=least)
+    return array_argument(shape, dtype, "length", bounded_by=up_to, problem=least_problem(least), least=least)
 
 
 @register("length")

@@ -9,7 +9,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 from kerneltest.backends.codegen.tiers import lower_call
 from kerneltest.backends.simulate.ir import Operation, Region
-from kerneltest.backends.simulate.operations.operation_table import OPERATIONS
+from kerneltest.backends.simulate.operations import OPERATIONS
 from kerneltest.backends.simulate.simulation import parse_body
 from kerneltest.core.details import NotBuilt, Stage
 from kerneltest.core.failures import Failure

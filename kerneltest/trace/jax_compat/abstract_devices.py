@@ -158,8 +158,3 @@ def mosaic_text(module: bytes) -> str:
 def device_of(topology: str) -> Any:
     """Returns a device of a topology, such as `v5e:2x2`, to compile for; starts libtpu."""
     return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices[0]
-
-
-def compile_for_topology(module: bytes, topology: str) -> Any:
-    """Compiles StableHLO bytecode for one device of a topology; returns XLA's executable, which reports its costs."""
-    return compile_for_device(module, device_of(topology))

@@ -6,7 +6,7 @@ therefore tell a reader what a value is, and leave its attributes unchecked.
 
 import functools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -133,18 +133,14 @@ def communicates(equation: Equation, own: frozenset[str] = frozenset()) -> bool:
 
     The mesh is one of devices. The axes of grids, and of the cores and threads of a device, are the kernel's `own`.
     """
-    own |= {name for names in _own_axes(equation) for name in names}
+    own |= {axis for mesh in core_meshes(equation) for axis in mesh.shape}
+    own |= {*(getattr(equation.params.get("grid_mapping"), "grid_names", None) or ())}
     if equation.primitive in _COLLECTIVES:
         named = equation.params.get("axes", equation.params.get("axis_name", ("",)))
         return not own.issuperset(named if isinstance(named, tuple) else (named,))
     return any(isinstance(e, _EXCHANGES) and getattr(e, "name", None) not in own for e in equation.effects) or any(
         communicates(inner, own) for jaxpr in inner_jaxprs(equation) for inner in jaxpr.eqns
     )
-
-
-def _own_axes(equation: Equation) -> Iterator[Iterable[str]]:
-    yield getattr(equation.params.get("grid_mapping"), "grid_names", None) or ()
-    yield from (mesh.shape for mesh in core_meshes(equation))
 
 
 def core_meshes(equation: Equation) -> list[Any]:

@@ -662,15 +662,6 @@ _CORES = 2
 _SEEDS = range(8)
 
 
-@dataclass(frozen=True, slots=True)
-class InterpretResult:
-    """The outputs of an interpreted call, and its reads of memory that was never written."""
-
-    outputs: Sequence[Array]
-    unwritten: Sequence[Array | None] = ()  # a mask of the elements that were never written; None if all were
-    reads: tuple[UndefinedSource, ...] = ()
-
-
 def interpret_parameters(equation: Equation) -> dict[str, Any]:
     """The parameters with which a call is interpreted.
 
@@ -710,8 +701,11 @@ def run(
     operands: Sequence[Any],
     fill: ChooseFill | None,
     evaluate: EvaluateThread | None = None,
-) -> InterpretResult:
-    """Runs one interpreted call; a Failure says the fault. Unwritten memory holds `fill`, or NaN and large integers."""
+) -> tuple[list[Array], list[Array | None], tuple[UndefinedSource, ...]]:
+    """Runs one interpreted call; a Failure says the fault. Unwritten memory holds `fill`, or NaN and large integers.
+
+    Returns the outputs, a mask of the elements of each that were never written, and the reads of such memory.
+    """
     reset = tpu.reset_tpu_interpret_mode_state
     with (
         exclusive_interpreter(_WAITS, describe_wait, evaluate, reset) as (detector, printed),
@@ -729,7 +723,7 @@ def run(
             raise failure(error, detector.deadlock, made[0] if made else None) from cause
     masks = (memory.unwritten_mask(number) for number in range(len(outputs)))
     inside = (m if m is None else m[tuple(map(slice, o.shape))] for m, o in zip(masks, outputs, strict=True))
-    return InterpretResult(outputs, [m if m is not None and m.any() else None for m in inside], tuple(memory.reads))
+    return outputs, [m if m is not None and m.any() else None for m in inside], tuple(memory.reads)
 
 
 @contextmanager

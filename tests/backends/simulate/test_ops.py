@@ -13,8 +13,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from kerneltest.backends.simulate.ir import Operation, Region, Rule, Semantics, Type, any_operand
-from kerneltest.backends.simulate.operations.operation_table import OPERATIONS
-from kerneltest.backends.simulate.operations.tensor_operations import tf32
+from kerneltest.backends.simulate.operations import OPERATIONS, tf32
 from kerneltest.core.dtypes import cast, float_format, is_float, parse_dtype
 from kerneltest.core.failures import Failure
 from tests.operations import OPS, Op

@@ -1,12 +1,11 @@
 """Integers and vectors of the Mosaic GPU dialect: for each operation, the function that it is of its operands.
 
-Integers are Python's, and vectors are arrays, which nothing writes to. Arithmetic on vectors and on floats is that of
-the Triton simulator's table.
+Integers are Python's, and vectors are arrays, which nothing writes to. Arithmetic is that of the Triton simulator's
+table.
 """
 
-import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation, unsupported_failure
-from kerneltest.backends.simulate.operations.tensor_operations import tf32
+from kerneltest.backends.simulate.operations import tf32
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics.device_operations import multiply_matrices
 
@@ -22,86 +21,31 @@ Function = Callable[..., Any]
 Make = Callable[[Operation], Function]
 
 
-def _wrapped(function: Function, *, unsigned: bool = False) -> Make:
-    def make(op: Operation) -> Function:
-        if op.types[0].dtype == np.bool_:
-            return lambda *operands: function(*operands) & True
-        bits = 8 * op.types[0].dtype.itemsize
-        half, mask = 1 << (bits - 1), (1 << bits) - 1
-        if unsigned:
-            return lambda *operands: ((function(*(x & mask for x in operands)) + half) & mask) - half
-        return lambda *operands: ((function(*operands) + half) & mask) - half
-
-    return make
-
-
-def _quotient(a: int, b: int) -> int:
-    return (abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)) if b else 0
-
-
-_ORDERS = (operator.lt, operator.le, operator.gt, operator.ge)
-
-
-def _comparison(op: Operation) -> Function:
-    number, mask = op.attributes["predicate"], (1 << 64) - 1
-    if number < 6:
-        return (operator.eq, operator.ne, *_ORDERS)[number]
-    return lambda a, b: _ORDERS[number - 6](a & mask, b & mask)
-
-
-INTEGERS: Mapping[str, Make] = {
-    "arith.addi": _wrapped(operator.add),
-    "arith.subi": _wrapped(operator.sub),
-    "arith.muli": _wrapped(operator.mul),
-    "arith.andi": _wrapped(operator.and_),
-    "arith.ori": _wrapped(operator.or_),
-    "arith.xori": _wrapped(operator.xor),
-    "arith.shli": _wrapped(operator.lshift),
-    "arith.shrui": _wrapped(operator.rshift, unsigned=True),
-    "arith.shrsi": _wrapped(operator.rshift),
-    "arith.divsi": _wrapped(_quotient),
-    "arith.remsi": _wrapped(lambda a, b: a - _quotient(a, b) * b),
-    "arith.divui": _wrapped(lambda a, b: a // b if b else 0, unsigned=True),
-    "arith.remui": _wrapped(lambda a, b: a % b if b else 0, unsigned=True),
-    "arith.minsi": _wrapped(min),
-    "arith.maxsi": _wrapped(max),
-    "arith.minui": _wrapped(min, unsigned=True),
-    "arith.maxui": _wrapped(max, unsigned=True),
-    "arith.trunci": _wrapped(operator.pos),
-    "arith.cmpi": _comparison,
-    "arith.select": lambda op: lambda condition, yes, no: yes if condition else no,
-}
-CASTS = ("arith.index_cast", "arith.index_castui", "arith.extui", "arith.extsi")
-
-
 def is_integer_operation(op: Operation) -> bool:
-    """Returns whether an operation of a name in `INTEGERS` or `CASTS` has no vectors and no floats."""
-    return not (op.operand_types[0].shape or op.types[0].shape) and op.operand_types[-1].dtype.kind in "ibO"
+    """Returns whether an operation is arithmetic that has no vectors and no floats."""
+    kinds = [*op.operand_types, *op.types]
+    return (
+        op.name.startswith("arith.") and bool(op.operands) and not any(k.shape or k.dtype.kind in "fV" for k in kinds)
+    )
 
 
 def integer_function(op: Operation) -> Function:
     """Returns the function of integers."""
-    if op.name not in CASTS:
-        return INTEGERS[op.name](op)
-    if op.operand_types[0].dtype == np.bool_:
-        return (lambda x: -int(x)) if op.name == "arith.extsi" else int
-    if op.name in ("arith.extui", "arith.index_castui"):
-        mask = (1 << 8 * op.operand_types[0].dtype.itemsize) - 1
-        return lambda x: x & mask
-    return lambda x: x
+    compute, kinds = op.semantics.rule(op).compute, [kind.dtype.type for kind in op.operand_types]
+    return lambda *operands: compute(*[kind(x) for kind, x in zip(kinds, operands, strict=True)]).item()
+
+
+def integers_by_lane(op: Operation, operands: Sequence[Any]) -> Array:
+    """Returns the results of an integer operation for arrays of operands."""
+    pairs = zip(operands, op.operand_types, strict=True)
+    return np.asarray(op.semantics.rule(op).compute(*(np.asarray(x, kind.dtype) for x, kind in pairs)))
 
 
 def elementwise_function(op: Operation) -> Function:
     """Returns the function of vectors or floats, by the rule of the Triton simulator's table."""
     kinds, kind = op.operand_types, op.types[0]
-    is_cast = op.name in ("arith.index_cast", "arith.index_castui")
-    compute: Function
-    if is_cast:
-        compute = lambda x: x.astype(kind.dtype)  # noqa: E731
-    elif op.name == "arith.truncf" and kind.dtype.itemsize == 1:
-        compute = partial(_to_float8, dtype=kind.dtype)
-    else:
-        compute = op.semantics.rule(op).compute
+    to_float8 = op.name == "arith.truncf" and kind.dtype.itemsize == 1
+    compute = partial(_to_float8, dtype=kind.dtype) if to_float8 else op.semantics.rule(op).compute
 
     def function(*operands: Any) -> Any:
         arrays = [np.asarray(x, kind.dtype) for x, kind in zip(operands, kinds, strict=True)]

@@ -2,26 +2,25 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.simulate.ir import unsupported_failure
-from kerneltest.backends.simulate.memory import memory_failure
+from kerneltest.backends.simulate.ir import naming_kernel, unsupported_failure
+from kerneltest.backends.simulate.memory import check_same, memory_failure
 from kerneltest.backends.simulate.mosaic_gpu.machine import Block, Cluster, LaunchShape, Thread, Timing, Wait
 from kerneltest.backends.simulate.mosaic_gpu.memory import Faults, Memory, Ref, plain_layout
 from kerneltest.backends.simulate.mosaic_gpu.operations import Compiler, run
 from kerneltest.backends.simulate.mosaic_gpu.program import read_program
-from kerneltest.core.details import Hung, Nondeterministic, NotBuilt, UndefinedSource
+from kerneltest.core.details import Hung
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
-from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxprs import core_meshes, parameter_names
 from kerneltest.trace.jax_compat.mosaic_gpu_lowering import read_dialect
-from kerneltest.trace.partial_arrays import PartialArray, run_filled
-from kerneltest.trace.runnable import call_as_function, outer_references, uses_outer_references
+from kerneltest.trace.partial_arrays import FilledRun, PartialArray, run_filled
+from kerneltest.trace.runnable import CallArray, call_as_function, refuse_outer_references
 from kerneltest.trace.tracing import Call, Traced
 
 _FILL, _OTHER_FILL = 0xFF, 0x33  # bytes of unwritten memory: NaN, and small positive numbers
@@ -39,8 +38,7 @@ def prepare_calls(
     """
     calls = {}
     for call in traced.calls:
-        if uses_outer_references(call):
-            raise Failure(Verdict.UNAVAILABLE, outer_references(call))
+        refuse_outer_references(call)
         try:
             calls[id(call.equation)] = SimulatedKernel(call, target, orders)
         except Failure:
@@ -51,31 +49,18 @@ def prepare_calls(
     return calls
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    outputs: Sequence[Array]
-    unwritten: Sequence[Array | None]
-    reads: tuple[UndefinedSource, ...]
+def _memory(array: CallArray, values: Array, faults: Faults, *, output: bool) -> Memory:
+    data = np.array(values, order="C").reshape(-1).view(np.uint8)
+    return Memory(array.name, data, faults, output, not output, shape=array.shape, dtype=array.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Argument:
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    def memory(self, values: Array, faults: Faults, *, output: bool) -> Memory:
-        data = np.array(values, order="C").reshape(-1).view(np.uint8)
-        return Memory(self.name, data, faults, output, not output, shape=self.shape, dtype=self.dtype)
-
-
-def _arguments(call: Call) -> tuple[list[_Argument], list[_Argument]]:
+def _arguments(call: Call) -> tuple[list[CallArray], list[CallArray]]:
     names = iter(parameter_names(call.equation.params["jaxprs"][0]))
 
-    def arguments(kind: str, variables: Sequence[Any]) -> list[_Argument]:
+    def arguments(kind: str, variables: Sequence[Any]) -> list[CallArray]:
         known = [name if (name := next(names, "")).isidentifier() else f"{kind} {i}" for i in range(len(variables))]
         return [
-            _Argument(n, tuple(v.aval.shape), np.dtype(v.aval.dtype)) for n, v in zip(known, variables, strict=True)
+            CallArray(n, tuple(v.aval.shape), np.dtype(v.aval.dtype)) for n, v in zip(known, variables, strict=True)
         ]
 
     return arguments("input", call.equation.invars), arguments("output", call.equation.outvars)
@@ -113,12 +98,8 @@ class SimulatedKernel:
         _, gx, gy, gz, bx, by, bz, cx, cy, cz, shared, *_ = parts
         grid, cluster = (gx[0], gy[0], gz[0]), (*(cx or [1]), *(cy or [1]), *(cz or [1]))
         self.shape = LaunchShape(grid, cluster, bx[0] * by[0] * bz[0] // 128, shared[0] if shared else 0)
-        try:
+        with naming_kernel(call.name):
             self.steps = compiler.region(launch.regions[0])
-        except Failure as failure:
-            if isinstance(failure.detail, NotBuilt):
-                raise Failure(failure.verdict, replace(failure.detail, kernel=call.name)) from failure
-            raise
         self.constants = compiler.constants
 
     def run(self, operands: Sequence[PartialArray]) -> list[PartialArray]:
@@ -129,7 +110,7 @@ class SimulatedKernel:
         """
         return run_filled(self._run_all, operands)
 
-    def _run_all(self, operands: Sequence[Any], fill: Any) -> _Run:
+    def _run_all(self, operands: Sequence[Any], fill: Any) -> FilledRun:
         # By each schedule; the results are those with work as late as possible.
         results = []
         for timing, seed in self.schedules:
@@ -153,14 +134,14 @@ class SimulatedKernel:
                 self._compare(outputs, others, timing)
         values = [self._values(argument, memory) for argument, memory in zip(self.outputs, outputs, strict=True)]
         reads = tuple(dict.fromkeys(read for _, _, found in results for read in found.reads))
-        return _Run(values, [memory.unwritten() for memory in outputs], reads)
+        return FilledRun(values, [memory.unwritten() for memory in outputs], reads)
 
     def _run(self, operands: Sequence[Any], fill: int, timing: Timing, seed: int, faults: Faults) -> list[Memory]:
         inputs = [
-            a.memory(np.asarray(x, a.dtype), faults, output=False) for a, x in zip(self.inputs, operands, strict=True)
+            _memory(a, np.asarray(x, a.dtype), faults, output=False) for a, x in zip(self.inputs, operands, strict=True)
         ]
         outputs = [
-            a.memory(np.full(math.prod(a.shape) * a.dtype.itemsize, fill, np.uint8), faults, output=True)
+            _memory(a, np.full(math.prod(a.shape) * a.dtype.itemsize, fill, np.uint8), faults, output=True)
             for a in self.outputs
         ]
         values = list(self.constants)
@@ -201,22 +182,15 @@ class SimulatedKernel:
         yield from run(thread, self.steps)
         thread.end()
 
-    def _values(self, argument: _Argument, memory: Memory) -> Array:
+    def _values(self, argument: CallArray, memory: Memory) -> Array:
         values = memory.data != 0 if argument.dtype == np.bool_ else memory.data.view(argument.dtype)
         return values.reshape(argument.shape)
 
     def _compare(self, outputs: Sequence[Memory], others: Sequence[Memory], timing: Timing) -> None:
         for argument, memory, other in zip(self.outputs, outputs, others, strict=True):
-            size = argument.dtype.itemsize
-            differs = np.flatnonzero((memory.data != other.data).reshape(-1, size).any(axis=1))
-            if differs.size:
-                at = int(differs[0])
-                one, two = (m.data[at * size : (at + 1) * size].view(argument.dtype)[0] for m in (memory, other))
-                index = tuple(int(i) for i in np.unravel_index(at, argument.shape))
-                how = (f"with asynchronous work {_WHEN[Timing.LATE]}", _WHEN[timing])
-                total = memory.data.size // size
-                detail = Nondeterministic(argument.name, index, str(one), str(two), differs.size, total, how, self.name)
-                raise Failure(Verdict.NONDETERMINISTIC, detail)
+            one, two = (m.data.view(argument.dtype) for m in (memory, other))
+            how = f"with asynchronous work {_WHEN[Timing.LATE]}", _WHEN[timing]
+            check_same(argument.name, argument.shape, one, two, how, self.name)
 
 
 _WHEN = {Timing.LATE: "as late as possible", Timing.EARLY: "as early as possible", Timing.RANDOM: "in a random order"}

@@ -18,6 +18,7 @@ from kerneltest.backends.simulate.memory import Fault
 from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, UndefinedSource, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.partial_arrays import format_element
 
 Key = tuple[int | slice, ...]
 
@@ -65,11 +66,9 @@ class Layout:
         return np.asarray((flat[:, None] * width + np.arange(width)).reshape(-1))
 
 
-def plain_layout(shape: Sequence[int], dtype: np.dtype, offset: int = 0) -> Layout:
-    """Returns the layout of an array in order, from a byte onwards."""
-    count = int(np.prod(shape, dtype=np.int64))
-    start = offset // dtype.itemsize
-    return Layout(np.arange(start, start + count).reshape(tuple(shape)), dtype)
+def plain_layout(shape: Sequence[int], dtype: np.dtype) -> Layout:
+    """Returns the layout of an array in order."""
+    return Layout(np.arange(int(np.prod(shape, dtype=np.int64))).reshape(tuple(shape)), dtype)
 
 
 def tiled_layout(shape: Sequence[int], dtype: np.dtype, offset: int, tile: Sequence[int], swizzle: int) -> Layout:
@@ -229,8 +228,7 @@ class Memory:
     def _element(self, byte: int) -> str:
         if not self.shape:
             return f" (byte {byte:,})"
-        index = np.unravel_index(byte // self.dtype.itemsize, self.shape)
-        return f"[{', '.join(map(str, index))}]"
+        return format_element(self.shape, byte // self.dtype.itemsize)
 
     def unwritten(self) -> Array | None:
         """Returns a mask of an array's elements that were never written; None if all were."""

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation, Region, unsupported_failure
+from kerneltest.backends.simulate.memory import program_coordinates
 from kerneltest.backends.simulate.mosaic_gpu.arithmetic import (
-    CASTS,
-    INTEGERS,
     VECTORS,
     constant,
     elementwise_function,
     integer_function,
+    integers_by_lane,
     is_integer_operation,
     product,
 )
@@ -74,7 +74,7 @@ class Compiler:
             return None
         if op.name in VECTORS:
             return _on_vectors(op, VECTORS[op.name](op))
-        if op.name in (*INTEGERS, *CASTS) and is_integer_operation(op):
+        if is_integer_operation(op):
             return _pure(op, integer_function(op))
         if op.name.startswith(("arith.", "math.")):
             return _on_vectors(op, elementwise_function(op))
@@ -89,12 +89,10 @@ class Compiler:
         op, own = self.definitions.get(number), thread.values[number]
         if op is not None and op.name == "gpu.thread_id":
             return own + np.arange(128) if op.attributes["dimension"].endswith("x>") else own
-        if op is None or op.name not in (*INTEGERS, *CASTS):
+        if op is None or not is_integer_operation(op):
             return own
         parts = [self.lanes(thread, operand) for operand in op.operands]
-        if not any(isinstance(part, np.ndarray) for part in parts):
-            return own
-        return parts[0] if op.name in CASTS else INTEGERS[op.name](op)(*parts)
+        return integers_by_lane(op, parts) if any(isinstance(part, np.ndarray) for part in parts) else own
 
 
 def _pure(op: Operation, function: Callable[..., Any]) -> Step:
@@ -532,10 +530,9 @@ def _remote_arrival(compiler: Compiler, op: Operation, match: str) -> Step:
 
     def execute(thread: Thread, op: Operation, *operands: Any) -> None:
         ranks = np.broadcast_to(compiler.lanes(thread, rank), 128)
-        known, (x, y, _z) = thread.release(), thread.block.cluster.shape.cluster
+        known, cluster = thread.release(), thread.block.cluster
         for lane in np.flatnonzero(np.broadcast_to(compiler.lanes(thread, enabled), 128)).tolist():
-            number = int(ranks[lane])
-            block = thread.block.cluster.blocks[number % x, number // x % y, number // (x * y)]
+            block = cluster.blocks[program_coordinates(cluster.shape.cluster, int(ranks[lane]))]
             block.barriers[operands[1]].arrive(known, op.place)
 
     return _step_of(op, execute)

@@ -1,1 +1,0 @@
-"""The operations of Triton IR: `operation_table` lists them, and the other modules define what they compute."""
