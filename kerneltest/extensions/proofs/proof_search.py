@@ -20,11 +20,16 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.proofs import declaration_facts
 from kerneltest.extensions.proofs.form_learning import FormLearner, Forms
 from kerneltest.extensions.proofs.formulas import Sizes
 from kerneltest.extensions.proofs.lowered_code import Undecided, parse_code
-from kerneltest.extensions.proofs.obligations import FormVerifier, Obligation, describe_conditions
+from kerneltest.extensions.proofs.obligations import (
+    FormVerifier,
+    Obligation,
+    candidate_sizes,
+    describe_conditions,
+    listed_sizes,
+)
 from kerneltest.extensions.proofs.solver import MISSING, available
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.trace.partial_arrays import PartialArray
@@ -207,14 +212,14 @@ class _ProofSearch:
     def _is_proved(self, obligation: Obligation) -> bool:
         if obligation.is_proved({}):
             return True
-        rows = list(declaration_facts.listed_sizes(self.pairing))
+        rows = list(listed_sizes(self.pairing))
         return bool(rows) and all(map(obligation.is_proved, rows))
 
     def _counterexample(self, verifier: FormVerifier, obligation: Obligation) -> Counterexample | None:
         until = time.monotonic() + _SECONDS
         # Any fault refutes that an index does not overflow.
         wanted = {obligation.verdict} if obligation.about_memory else {Verdict.OUT_OF_BOUNDS, Verdict.RACE}
-        for sizes in declaration_facts.candidate_sizes(self.pairing, verifier.form):
+        for sizes in candidate_sizes(self.pairing, verifier.form):
             if time.monotonic() > until:
                 return None
             if not self.pairing.admits(sizes, dict(self.signature.statics)):
