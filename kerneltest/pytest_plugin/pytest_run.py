@@ -111,7 +111,7 @@ class PytestRun:
 
     @property
     def has_plan(self) -> bool:
-        return self.plan.is_written or (self.role.is_controller and self.plan.is_written_by_worker())
+        return self.plan.is_written or (self.role.is_controller and self.plan.is_on_disk)
 
     def close(self) -> None:
         """Ends the processes of the run and releases its folder."""

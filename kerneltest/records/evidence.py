@@ -136,10 +136,6 @@ class SpecialInput:
         what = self.value if self.part is FillExtent.SOME else f"nothing but {self.value.plural}"
         return f"{row}{self.argument or 'an input'} holds {what} {self.of}".rstrip()
 
-    def text_of_absence(self) -> str:
-        """`no NaN`: it reads on after `text` of another value in the same argument."""
-        return f"no {self.value.plural}"
-
 
 class PatternKind(StrEnum):
     """A pattern that the wrong elements of an output make."""

@@ -77,11 +77,7 @@ class _NotImportableError(Exception):
 
 
 def fill_script(script: str, constants: Mapping[str, object]) -> str:
-    """Returns the text of a script of this folder with its constants filled in.
-
-    Raises:
-      NoSourceError: a constant is not a plain value.
-    """
+    """Returns the text of a script of this folder with its constants filled in, which must be plain values."""
     text = files("kerneltest.reproduce").joinpath(script).read_text(encoding="utf-8")
     before, _, rest = text.partition(_BEFORE)
     _, _, after = rest.partition(_AFTER)

@@ -20,6 +20,7 @@ import numpy as np
 from kerneltest.core.dtypes import is_float, parse_dtype
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.fingerprint import find_object
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.source_location import parse_source
 from kerneltest.declare.dims import Dim
@@ -141,9 +142,7 @@ class Declaration:
         arguments += self._left_out(speller)
         outermost = self.kernel.path.partition(".")[0]
         speller.imports[self.kernel.module, outermost] = None
-        by_module: dict[str, list[str]] = {}
-        for module, name in sorted(speller.imports):
-            by_module.setdefault(module, []).append(name)
+        by_module = group_pairs(sorted(speller.imports))
         imports = [f"from {module} import {', '.join(names)}" for module, names in by_module.items()]
         notes = [line for note in self.notes for line in _wrap_comment(note)]
         return "\n".join(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kerneltest.core.grouping import group_pairs
 from kerneltest.extensions.mutation import LEAST, MUTATE
 from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
 from kerneltest.pytest_plugin.pytest_run import RUN
@@ -36,10 +37,7 @@ class MutantItems:
     @pytest.hookimpl(trylast=True)  # once selection and order are known, and before shards are made
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Adds an item after the last one of each pairing, about what is selected of that."""
-        pairings: dict[str, list[KernelItem]] = {}
-        for item in items:
-            if isinstance(item, KernelItem):
-                pairings.setdefault(item.item.pairing_id, []).append(item)
+        pairings = group_pairs((item.item.pairing_id, item) for item in items if isinstance(item, KernelItem))
         followers: dict[pytest.Item, MutantItem] = {
             own[-1]: self._make_item(pairing_id, own) for pairing_id, own in pairings.items()
         }

@@ -91,10 +91,6 @@ class SliceBlock(Generic[N]):
             for inner in step.blocks:
                 yield from inner.all_steps()
 
-    def axis_lengths(self) -> Iterator[N]:
-        """Yields the lengths of all axes of the tensors that operations compute."""
-        return (length for step in self.all_steps() for kind in step.types for length in kind.shape)
-
 
 def _map_block(block: Any, change: Callable[[Any], Any]) -> Any:
     def values(types: Any) -> Any:
@@ -267,9 +263,8 @@ class LoweredCode(Generic[N]):
 def lower_calls(pairing: Pairing, signature: Signature, target: Target) -> tuple[LoweredCode[int], ...]:
     """Lowers each Triton call of a kernel at the sizes of a signature.
 
-    Raises:
-      Failure: the kernel refuses these sizes or does not lower at them.
-      Undecided: a call cannot be followed.
+    Raises a Failure if the kernel refuses these sizes or does not lower at them, Undecided if a call cannot be
+    followed.
     """
     traced = trace(pairing, signature, target.platform)
     jaxpr = traced.jaxpr.jaxpr
@@ -295,9 +290,7 @@ def lower_calls(pairing: Pairing, signature: Signature, target: Target) -> tuple
 def parse_code(bytecode: bytes) -> Region:
     """Parses the body of a lowered call.
 
-    Raises:
-      Failure: Triton refuses it, as it does tensors that are too long.
-      Undecided: it has unknown types.
+    Raises a Failure if Triton refuses it, as it does tensors that are too long, Undecided if it has unknown types.
     """
     try:
         return parse_body(bytecode)

@@ -39,8 +39,6 @@ from kerneltest.plan.signatures import Signature
 
 # Constraints that a declaration implies for sizes and values, and sizes at which to look for counterexamples.
 
-_COMBINATIONS = 64
-
 
 def size_constraints(pairing: Pairing, shapes: Iterator[tuple[Polynomial, ...]]) -> list[Constraint]:
     """Returns the constraints that hold of every admitted size, and of arrays of these shapes."""
@@ -66,14 +64,6 @@ def unbounded_assumption(pairing: Pairing) -> str:
     """Returns the assumption about lengths without a declared bound, in words, or ""."""
     free = [name for name, dim in pairing.dims.items() if max_length(dim) is None]
     return f"every array has fewer than 2^31 elements ({', '.join(free)} can be of any length)" if free else ""
-
-
-def listed_sizes(pairing: Pairing) -> Iterator[Mapping[str, int]]:
-    """Yields every combination of the lengths of dims that list theirs; nothing if no dim does, or for too many."""
-    lists = {name: sorted(set(dim.values)) for name, dim in pairing.dims.items() if dim.values}
-    if lists and math.prod(map(len, lists.values())) <= _COMBINATIONS:
-        for row in itertools.product(*lists.values()):
-            yield dict(zip(lists, row, strict=True))
 
 
 def candidate_sizes(pairing: Pairing, form: Form) -> Iterator[Sizes]:
@@ -243,16 +233,7 @@ class Obligation:
 
 
 class FormVerifier:
-    """The obligations of a form, and queries about them.
-
-    Args:
-      pairing: declares sizes and values.
-      form: must have code.
-      language: of its formulas.
-
-    Raises:
-      Undecided: the code cannot be followed.
-    """
+    """The obligations of a form with code, and queries about them; raises Undecided if the code cannot be followed."""
 
     def __init__(self, pairing: Pairing, form: Form, language: FormulaLanguage) -> None:
         assert form.code is not None
@@ -343,8 +324,7 @@ class FormVerifier:
     def obligations(self) -> list[Obligation]:
         """Returns all obligations.
 
-        Raises:
-          Undecided: the premises contradict the sizes at which the code was lowered, so that anything would follow.
+        Raises Undecided if the premises contradict the sizes at which the code was lowered: anything would follow.
         """
         tautologies = ([access.enabled | ~access.enabled] for access in self.accesses)
         rows = [dict(row) for row in self.form.seen]
@@ -466,7 +446,8 @@ def describe_conditions(
         absent = "; no call at other sizes" if len(present) < len(call) else ""
         forms = f"{len(present)} form{'s' if len(present) > 1 else ''} ({'; '.join(map(str, present))}{absent})"
     yield f"the code lowered for {target} has {forms} at all sizes, {count}"
-    if any(length.constant is None for form in present if form.code for length in form.code.body.axis_lengths()):
+    steps = (step for form in present if form.code for step in form.code.body.all_steps())
+    if any(length.constant is None for step in steps for kind in step.types for length in kind.shape):
         yield f"no tensor has more than {MAX_TENSOR} elements, which is Triton's limit"
     cut = ", ".join(f"{name} is declared in blocks of {dim.block}" for name, dim in pairing.dims.items() if dim.block)
     yield f"dtypes and static arguments are {replace(signature, dims=())}" + (f", and {cut}" if cut else "")

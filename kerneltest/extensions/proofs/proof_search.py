@@ -1,5 +1,6 @@
 """`kt.prove`: proofs of kernels at all sizes, and counterexamples that the simulator confirms."""
 
+import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,6 @@ from kerneltest.extensions.proofs.obligations import (
     Obligation,
     candidate_sizes,
     describe_conditions,
-    listed_sizes,
 )
 from kerneltest.extensions.proofs.solver import MISSING, available
 from kerneltest.plan.signatures import Signature, signatures
@@ -39,6 +39,7 @@ from kerneltest.trace.tracing import trace
 _SECONDS = 20.0  # to search for a counterexample to one obligation
 _MAX_ITERATIONS = 20_000  # of a loop in a replay
 _MAX_ELEMENTS = 2**22  # of all arrays together, up to which a replay allocates them
+_COMBINATIONS = 64  # of listed lengths, up to which each is proved by itself
 
 
 class ProofKind(StrEnum):
@@ -212,8 +213,12 @@ class _ProofSearch:
     def _is_proved(self, obligation: Obligation) -> bool:
         if obligation.is_proved({}):
             return True
-        rows = list(listed_sizes(self.pairing))
-        return bool(rows) and all(map(obligation.is_proved, rows))
+        lists = {name: sorted(set(dim.values)) for name, dim in self.pairing.dims.items() if dim.values}
+        if not lists or math.prod(map(len, lists.values())) > _COMBINATIONS:
+            return False
+        return all(
+            obligation.is_proved(dict(zip(lists, row, strict=True))) for row in itertools.product(*lists.values())
+        )
 
     def _counterexample(self, verifier: FormVerifier, obligation: Obligation) -> Counterexample | None:
         until = time.monotonic() + _SECONDS

@@ -264,20 +264,13 @@ def run_cases(
     concerns: Callable[[ExportedCase, SanitizerError], bool],
     begin: Callable[[ExportedCase], None],
 ) -> dict[str, SanitizedCase]:
-    """Runs cases under a tool and returns their results by id.
+    """Runs cases under a tool and returns their results by id; raises a Failure if no process can use the device.
 
     A tool writes its errors when its process ends, and they name a kernel but no case. So cases share a process as long
-    as it reports no error. If it does, the cases that may have caused it run again, each in a separate process. A case
-    whose process died runs again before it is blamed, because a tool may crash by itself.
+    as it reports no error. If it does, the cases whose kernels an error `concerns` run again, each in a separate
+    process. A case whose process died runs again before it is blamed, because a tool may crash by itself.
 
-    Args:
-      setup: the tool and the device.
-      cases: to run.
-      concerns: whether an error is in a case's kernel.
-      begin: is called with each case before it runs.
-
-    Raises:
-      Failure: `unavailable`, if no process under the tool can use the device.
+    `begin` is called with each case before it runs.
     """
     results: dict[str, SanitizedCase] = {}
     died_once: set[str] = set()
