@@ -117,9 +117,9 @@ def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> Ce
         reached = [record.verdict for record in records if not isinstance(record.detail, NoPallasCall)]
         verdict = worst(reached or verdicts)
         if verdict is Verdict.PASS and not compared:
-            asked, unasked = (sum(counts) for counts in zip(*((r.defined, r.undefined) for r in records), strict=True))
-            unbounded = asked and item.group == GroupName.SPECIAL  # one huge value can make a whole result overflow
-            verdict = Gap.NOTHING_ASKED if unbounded or (unasked and not asked) else Gap.NOTHING_COMPARED
+            defined, undefined = (sum(getattr(r, name) for r in records) for name in ("defined", "undefined"))
+            unbounded = defined and item.group == GroupName.SPECIAL  # one huge value can make a whole result overflow
+            verdict = Gap.NOTHING_ASKED if unbounded or (undefined and not defined) else Gap.NOTHING_COMPARED
     used = max((record.bound_fraction for record in records if record.bound_fraction is not None), default=None)
     ordered = dict(sorted(verdicts.items(), key=lambda pair: pair[0].severity))
     return CellStatus(item.item, verdict, ordered, planned, compared, used)

@@ -300,16 +300,12 @@ def contradiction_remarks(records: Iterable[Record]) -> list[str]:
 
 def missing_call_remarks(records: Iterable[Record]) -> list[str]:
     """Lists pairings with signatures that never reach a Pallas call, and how many of them there are."""
-    judged: dict[str, set[str]] = {}
-    missing: dict[str, dict[str, None]] = {}
-    for record in records:
-        if record.case:
-            judged.setdefault(record.pairing, set()).add(record.signature)
-            if isinstance(record.detail, NoPallasCall):
-                missing.setdefault(record.pairing, {})[record.signature] = None
+    cases = [record for record in records if record.case]
+    judged = group_pairs(dict.fromkeys((record.pairing, record.signature) for record in cases))
+    missing = group_pairs(dict.fromkeys((r.pairing, r.signature) for r in cases if isinstance(r.detail, NoPallasCall)))
     lines = []
     for name, signatures in missing.items():
-        shown = "; ".join([*signatures][:_MOST_SIGNATURES]) + "; ..." * (len(signatures) > _MOST_SIGNATURES)
+        shown = "; ".join(signatures[:_MOST_SIGNATURES]) + "; ..." * (len(signatures) > _MOST_SIGNATURES)
         lines.append(f"{name}: {len(signatures)} of {len(judged[name])} signatures never reach a pallas_call ({shown})")
     return lines
 

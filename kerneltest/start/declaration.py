@@ -40,7 +40,7 @@ from kerneltest.start.inference import (
     may_point,
     role_source,
 )
-from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, output_shapes
+from kerneltest.start.trace_probe import LengthSlot, Probe, output_shapes
 from kerneltest.trace.tracing import trace, without_debugging
 
 # Python source of values, for the static arguments and pytrees in the file of a pairing.
@@ -214,11 +214,7 @@ class Declaration:
     def role(self, path: str) -> str:
         """Returns the declaration that the name of an integer array suggests, or ""."""
         shapes = {leaf: self.shape(leaf) for leaf in self.example.leaves}
-        lengths = {
-            name: self.example.leaves[slot.path].shape[slot.axis]
-            for slot, name in self.axes.items()
-            if slot.axis is not None
-        }
+        lengths = {name: slot.length_in(self.example) for slot, name in self.axes.items() if slot.axis is not None}
         return role_source(self.example, path, shapes, lengths)
 
     @property
@@ -418,7 +414,8 @@ def infer_declaration(
     """Infers the declaration of a kernel from calls of it and from traces at other lengths, until the time is over."""
     first, compatible = examples[0], [example for example in examples if _are_compatible(example, examples[0])]
     probe = Probe(kernel, first, progress or CommandProgress())
-    slots_of_dims, assumptions = infer_dims(probe, [_lengths(probe, each) for each in compatible[1:]])
+    others = [{slot: slot.length_in(example) for slot in probe.lengths} for example in compatible[1:]]
+    slots_of_dims, assumptions = infer_dims(probe, others)
     ranks = {path: len(leaf.shape) for path, leaf in first.leaves.items()}
     names = name_dims(kernel.function, slots_of_dims, ranks)
     dims = dict(zip(names, slots_of_dims, strict=True))
@@ -427,7 +424,7 @@ def infer_declaration(
     declaration = Declaration(
         kernel=kernel,
         example=first,
-        options={name: _distinct([each.statics[name] for each in compatible]) for name in first.statics},
+        options={name: _values_of(name, compatible) for name in first.statics},
         axes={slot: name for name, slots in dims.items() for slot in slots},
         dims=_dims(inferred),
         dtypes=_dtypes(compatible),
@@ -463,15 +460,9 @@ def _dims(inferred: dict[str, InferredLengths]) -> dict[str, Dim]:
 _FEW = (1, 2, 5)
 
 
-def _distinct(values: Sequence[Any]) -> list[Any]:
+def _values_of(name: str, examples: Sequence[Example]) -> list[Any]:
+    values = [example.statics[name] for example in examples]
     return [value for number, value in enumerate(values) if value not in values[:number]]  # they may not be hashable
-
-
-def _lengths(probe: Probe, example: Example) -> Lengths:
-    return {
-        slot: example.statics[slot.path] if slot.axis is None else example.leaves[slot.path].shape[slot.axis]
-        for slot in probe.lengths
-    }
 
 
 def _dtypes(examples: Sequence[Example]) -> tuple[str, ...]:

@@ -198,11 +198,9 @@ class SymbolicExecution:
             found = self._control_flow_result(producer, coordinates)
         elif rule := _RULES.get(step.name):
             found = rule(self, step, coordinates)
-        return self._unknown_value(step, number, coordinates) if found is None else found
-
-    def _unknown_value(self, step: Step, number: int, coordinates: Coordinates) -> SymbolicValue:
-        """Returns a new name for a value of which only the type is known; raises Undecided for a pointer."""
-        kind = self.types[number]
+        if found is not None:
+            return found
+        kind = self.types[number]  # nothing else is known of the value
         where = f" at {step.place}" if step.place else ""
         if kind.pointer:
             raise Undecided(f"{step.name}{where} computes a pointer that cannot be followed")

@@ -1,8 +1,8 @@
 """Cases in processes under a tool: as many in one process as is safe, with each error attributed to its case."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -73,12 +73,8 @@ class KernelSite:
 
 def read_errors(file: Path, tool: str) -> tuple[SanitizerError, ...]:
     """Reads the errors that a tool has written to a file, without warnings; none if there is no file."""
-    if not file.exists():
-        return ()
-    return tuple(_parse_records(file.read_text(encoding="utf-8", errors="replace"), tool))
-
-
-def _parse_records(text: str, tool: str) -> Iterator[SanitizerError]:
+    errors = []
+    text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
     for part in text.split("<record>")[1:]:
         content, end, _ = part.partition("</record>")  # a process that was killed leaves the last one incomplete
         written = f"<record>{content}{end}"
@@ -91,18 +87,16 @@ def _parse_records(text: str, tool: str) -> Iterator[SanitizerError]:
             address = _integer(record.findtext("what/address", ""))
             thread, block = (_indices(record.find(f"who/{each}")) for each in ("threadIdx", "blockIdx"))
             verdict, what, more = _parse(record, tool)
-            yield SanitizerError(
-                verdict, kernel, what, address=address, thread=thread, block=block, text=written, **more
-            )
+            found = SanitizerError(verdict, kernel, what, address=address, thread=thread, block=block, text=written)
+            errors.append(replace(found, **more))
+    return tuple(errors)
 
 
 # Returns the error in words, and further fields of a `SanitizerError`.
 def _parse(record: ElementTree.Element, tool: str) -> tuple[Verdict, str, dict[str, Any]]:
     direction, error = record.findtext("what/direction", ""), record.findtext("what/error", "")
-    size, sentence = (
-        _integer(record.findtext("what/size", "")),
-        " ".join(record.findtext("what/text", "is in error").split()),
-    )
+    size = _integer(record.findtext("what/size", ""))
+    sentence = " ".join(record.findtext("what/text", "is in error").split())
     match tool:
         case "initcheck":
             what = f"reads {size} bytes that were never written" if size else sentence

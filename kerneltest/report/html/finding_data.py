@@ -165,7 +165,7 @@ def read_script(folder: Path, name: str) -> str:
 MOST_SUSPECTS = 200
 _MOST_DRAWN_OF_SUSPECTS = 20_000  # elements in pictures
 _MOST_TEXT = 2000  # characters of a message
-_MOST_LINE = 300  # characters of a line
+_truncate = functools.partial(truncate, most=300)  # characters of a line
 _MOST_ARGUMENTS = 16
 _MOST_FEATURES = 16
 _MOST_VALUES = 40
@@ -338,7 +338,3 @@ def _cases(
         [names["backend"][backend], names["family"][family], count, first[i, backend, family]]
         for (backend, family), count in kinds.most_common(_MOST_CASES)
     ]
-
-
-def _truncate(text: str) -> str:
-    return truncate(text, _MOST_LINE)
