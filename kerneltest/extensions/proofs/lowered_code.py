@@ -117,11 +117,9 @@ class _Slicer:
     def __init__(self, body: Region) -> None:
         self.producers: dict[int, tuple[Operation, int]] = {}
         self.sources: dict[int, tuple[int, ...]] = {}  # by argument of a block: the values that it may have
-        self.types: dict[int, ValueType[int]] = {}
-        self.needed: set[int] = set()
+        self.types: dict[int, ValueType[int]] = dict.fromkeys(body.arguments, ValueType("int8", True, ()))
+        self.needed = set(body.arguments)
         roots: list[int] = []
-        self.types.update((n, ValueType("int8", True, ())) for n in body.arguments)
-        self.needed.update(body.arguments)
         self._read(body, roots)
         self._follow(roots)
         self.numbers = {number: i for i, number in enumerate(sorted(self.needed))}

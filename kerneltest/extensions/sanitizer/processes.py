@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -243,15 +243,6 @@ class ToolSetup:
     x64: bool = False
 
 
-@dataclass(slots=True)
-class _ProcessResult:
-    """The result of one process: a reply for each case, the failure of the last one, and the errors of all."""
-
-    replies: list[Reply] = field(default_factory=list)
-    failure: Failure | None = None
-    errors: tuple[SanitizerError, ...] = ()
-
-
 def run_cases(
     setup: ToolSetup,
     cases: Sequence[ExportedCase],
@@ -270,31 +261,29 @@ def run_cases(
     died_once: set[str] = set()
     pending, separately = list(cases), False
     while pending:
-        process = _run_process(setup, pending[:1] if separately else pending, begin)
-        done = pending[: len(process.replies)]
-        if process.failure is not None and process.failure.verdict is Verdict.CRASH and done[-1].id not in died_once:
+        replies, failure, errors = _run_process(setup, pending[:1] if separately else pending, begin)
+        done = pending[: len(replies)]
+        if failure is not None and failure.verdict is Verdict.CRASH and done[-1].id not in died_once:
             died_once.add(done.pop().id)
-            process.replies.pop()
-            process.failure = None
-        is_clean = not any(concerns(case, error) for case in done for error in process.errors)
-        if is_clean or len(done) <= 1 or (setup.tool == "memcheck" and process.failure is not None):
+            replies.pop()
+            failure = None
+        is_clean = not any(concerns(case, error) for case in done for error in errors)
+        if is_clean or len(done) <= 1 or (setup.tool == "memcheck" and failure is not None):
             # An error of memcheck ends the process's use of the device, so it is that of the last case.
-            for case, reply in zip(done, process.replies, strict=True):
-                last = case is done[-1]
-                results[case.id] = _result(
-                    case, reply, process.errors if last else (), process.failure if last else None
-                )
+            for case, reply in zip(done, replies, strict=True):
+                results[case.id] = _result(case, reply, *((errors, failure) if case is done[-1] else ((), None)))
             pending = pending[len(done) :]
         else:
             separately = True
     return results
 
 
-# Up to the first case that fails.
+# Up to the first case that fails: a reply for each, the failure of the last one, and the errors of all.
 def _run_process(
     setup: ToolSetup, cases: Sequence[ExportedCase], begin: Callable[[ExportedCase], None]
-) -> _ProcessResult:
-    result = _ProcessResult()
+) -> tuple[list[Reply], Failure | None, tuple[SanitizerError, ...]]:
+    replies: list[Reply] = []
+    failure: Failure | None = None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         child = Child(
@@ -308,21 +297,19 @@ def _run_process(
                 reply: Reply = {}
                 try:
                     reply = child.ask({"folder": str(case.folder)}, _CASE_SECONDS)
-                except Failure as failure:
-                    result.failure = failure
-                result.replies.append(reply)
+                except Failure as ended:
+                    failure = ended
+                replies.append(reply)
                 if "error" in reply:
                     kind, text = reply["error"]
                     line = (text.splitlines() or [""])[0]
                     detail = Raised("the kernel", kind, line, phase=f"under {setup.tool}")
-                    result.failure = Failure(Verdict.RUNTIME_ERROR, detail, reply["stderr"])
-                if result.failure is not None:
+                    failure = Failure(Verdict.RUNTIME_ERROR, detail, reply["stderr"])
+                if failure is not None:
                     break
         finally:
             child.close(_EXIT_SECONDS)
-        if setup.tool != GUARDS:
-            result.errors = read_errors(folder / ERRORS, setup.tool)
-    return result
+        return replies, failure, read_errors(folder / ERRORS, setup.tool)
 
 
 def _initialise(child: Child, setup: ToolSetup) -> None:
