@@ -13,8 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import kerneltest as kt
+from kerneltest.start.declaration import infer_declaration
 from kerneltest.start.example_calls import example_from_text, import_kernel
-from kerneltest.start.init import infer_declaration
 
 OPS = "jax.experimental.pallas.ops"
 

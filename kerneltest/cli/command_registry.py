@@ -20,35 +20,20 @@ Run = Callable[[argparse.Namespace], int]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of `kerneltest`.
+    """A command of `kerneltest`."""
 
-    Attributes:
-      name: as the command line has it.
-      help: its line in `kerneltest --help`.
-      add_arguments: adds its arguments to its parser. If it calls `pass_to_pytest`, the command takes unknown ones too.
-      run: does its work and returns the exit status: 0 if it worked and its result is green, 1 if it worked and the
-        result is not green, and `UNUSABLE_INPUT`.
-    """
-
-    name: str
-    help: str
+    name: str  # as the command line has it
+    help: str  # its line in `kerneltest --help`
+    # adds its arguments to its parser. If it calls `pass_to_pytest`, the command takes unknown ones too
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Run
+    run: Run  # returns the exit status: 0 if its result is green, 1 if it is not, and `UNUSABLE_INPUT`
 
 
 _REGISTRY: Registry[Command] = Registry("command", extended_by="commands")
 
 
 def register_command(command: Command, *, order: int = AFTER_BUILT_IN) -> None:
-    """Registers a command.
-
-    Args:
-      command: with a name that no other command has.
-      order: its position in `kerneltest --help`; those of kerneltest are 10 to 100.
-
-    Raises:
-      ValueError: the name is taken.
-    """
+    """Registers a command; those of kerneltest have the orders 10 to 100. Raises a ValueError if its name is taken."""
     _REGISTRY.add(command, command.run.__module__, order)
 
 

@@ -210,7 +210,7 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
 def _init(chosen: argparse.Namespace) -> int:
     from kerneltest.start import example_calls
     from kerneltest.start.command_progress import CommandProgress
-    from kerneltest.start.init import write_pairing
+    from kerneltest.start.declaration import write_pairing
 
     progress = CommandProgress(chosen.limit)
     try:

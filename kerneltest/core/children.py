@@ -317,7 +317,19 @@ def _lines_of(command: Sequence[str]) -> list[str]:
 _RUN = "import json, runpy, sys; sys.path[:] = json.loads(sys.argv[1]); runpy.run_module(sys.argv[2], None, '__main__')"
 
 
-class _Executed:
+class _Pipes:
+    _requests: Any
+    _answers: Any
+
+    def close_requests(self) -> None:
+        self._requests.close()
+
+    def close(self) -> None:
+        self._requests.close()
+        self._answers.close()
+
+
+class _Executed(_Pipes):
     def __init__(self, module: str, under: Sequence[str], environment: Mapping[str, str] | None, errors: Any) -> None:
         command = [*under, sys.executable, "-c", _RUN, json.dumps(sys.path), module]
         # In a session of its own, it does not get the Ctrl-C that is meant for this process.
@@ -325,10 +337,9 @@ class _Executed:
             command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
             env={**os.environ, **(environment or {})}, start_new_session=True,
         )  # fmt: skip
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self.pid = self._process.pid
-        self.requests, self.answers = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        self.requests, self.answers = self._requests.fileno(), self._answers.fileno()
         os.set_blocking(self.requests, False)
 
     def status(self, seconds: float = 0.0) -> int | None:
@@ -336,17 +347,8 @@ class _Executed:
             return self._process.wait(None if seconds == math.inf else seconds)
         return None
 
-    def close_requests(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
 
-    def close(self) -> None:
-        self.close_requests()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-
-class _Forked:
+class _Forked(_Pipes):
     def __init__(self, serve: Serve, context: Any, is_worker: bool, temporary: Path | None) -> None:
         requests, self._requests = context.Pipe(duplex=False)
         self._answers, answers = context.Pipe(duplex=False)
@@ -372,14 +374,6 @@ class _Forked:
                 return status
             # `join` would also wake up, and then wait, if tested code wrote to a pipe of `multiprocessing`.
             time.sleep(0.01)
-
-    def close_requests(self) -> None:
-        if not self._requests.closed:
-            self._requests.close()
-
-    def close(self) -> None:
-        self.close_requests()
-        self._answers.close()
 
 
 # The child's side.

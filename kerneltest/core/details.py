@@ -506,19 +506,10 @@ class ErrorCause(StrEnum):
     """The cause of wrong values."""
 
     FORMULA = "formula"
-    """The kernel computes something else, even without rounding."""
-
     ROUNDING = "rounding"
-    """The formula is right, and the kernel rounds more than it must."""
-
     UNSTABLE = "unstable"
-    """The formula is right, and loses more to rounding than the oracle's does."""
-
     OVERFLOW = "overflow"
-    """The formula is right, and one of its intermediate results is too large for the kernel's dtypes."""
-
     BACKEND = "backend"
-    """The kernel is right if NumPy evaluates it: the backend computes something else."""
 
 
 _FORMS = "; if it is meant, declare it with forms="

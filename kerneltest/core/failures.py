@@ -1,6 +1,7 @@
 """The exception that carries a verdict, and the conversion of other exceptions to it."""
 
 import math
+import re
 import sys
 import time
 import traceback
@@ -205,9 +206,9 @@ def origin_of(error: BaseException) -> Origin:
     """
     if isinstance(error, DeclarationError):
         return Origin.USER
-    by_jax = _package_of(type(error).__module__) in _JAX
+    by_jax = type(error).__module__.partition(".")[0] in _JAX
     for frame, _ in _frames(error):
-        package = _package_of(_module_of(frame))
+        package = _package_of(frame)
         if package in _JAX:
             by_jax = True
         elif package == "kerneltest" and not _acts_for_user(frame):
@@ -252,12 +253,12 @@ def assign_blame(error: BaseException, doing: str, who: str = "the kernel") -> F
 def describe_internal_error(error: BaseException, doing: str) -> InternalError:
     """Describes an exception of kerneltest; `doing` is what it was doing, as a participle."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    ours = (pair for pair in _frames(error) if _package_of(_module_of(pair[0])) == "kerneltest")
+    ours = (f"{f.f_code.co_filename}:{line}" for f, line in _frames(error) if _package_of(f) == "kerneltest")
     return InternalError(
         doing=doing,
         error=type(error).__name__,
         said=exception_text(error),
-        source=next((_short(f"{frame.f_code.co_filename}:{line}") for frame, line in ours), ""),
+        source=re.sub(r"^.*/(?=kerneltest/)", "", next(ours, "")),
         trace=tuple(f"{relative_path(f.filename)}:{f.lineno} in {f.name}: {f.line}" for f in frames),
     )
 
@@ -278,12 +279,11 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 
 def _module_of(frame: FrameType) -> str:
-    name: str = frame.f_globals.get("__name__", "")
-    return name
+    return str(frame.f_globals.get("__name__", ""))
 
 
-def _package_of(module: str) -> str:
-    return module.partition(".")[0]
+def _package_of(frame: FrameType) -> str:
+    return _module_of(frame).partition(".")[0]
 
 
 def _acts_for_user(frame: FrameType) -> bool:
@@ -295,13 +295,7 @@ def _acts_for_user(frame: FrameType) -> bool:
         caller = caller.f_back
     if not _module_of(frame).startswith("kerneltest.declare.") or caller is None:
         return False
-    return _package_of(_module_of(caller)) not in _NEUTRAL | _JAX | {"kerneltest"}
-
-
-def _short(place: str) -> str:
-    """Returns a place with its file relative to the folder that contains the package."""
-    _, found, rest = place.rpartition("/kerneltest/")
-    return f"kerneltest/{rest}" if found else place
+    return _package_of(caller) not in _NEUTRAL | _JAX | {"kerneltest"}
 
 
 # Exceptions of kerneltest that cost no verdict: the guard around evidence, and the fast paths that fail.

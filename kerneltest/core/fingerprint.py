@@ -412,7 +412,7 @@ def _read_callable(value: Any, reader: Reader) -> None:
         if not home.startswith("jax.") or not hasattr(value, "__qualname__"):
             raise NotReusableError(f"it holds Python code ({name})")
         reader.note(f"function {home}.{name}")
-    elif is_installed(home) and _find(home, name) is value:
+    elif is_installed(home) and find_object(home, name) is value:
         reader.note(f"{home}.{name} {package_contents(_package(home))}")
     elif (owner := getattr(value, "__self__", None)) is not None and not isinstance(owner, ModuleType):
         reader.add_all(f"bound {name}", (owner,))
@@ -424,8 +424,8 @@ def _read_callable(value: Any, reader: Reader) -> None:
             reader.add_object(value)
 
 
-def _find(module: str, name: str) -> object:
-    """Returns what a module has under a dotted name; None if it has nothing there."""
+def find_object(module: str, name: str) -> object:
+    """Returns what a loaded module has under a dotted name; None if it has nothing there."""
     found: object = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -451,18 +451,7 @@ def is_installed(module: str) -> bool:
 
 # Files and packages: two builds of one version differ.
 
-_COMPILERS = (
-    "jax-cuda",
-    "jax_cuda",
-    "jax-rocm",
-    "jax_rocm",
-    "nvidia-",
-    "nvidia_",
-    "triton",
-    "pytorch-triton",
-    "libtpu",
-)
-_CHUNK = 2**20
+_COMPILERS = tuple("jax-cuda jax_cuda jax-rocm jax_rocm nvidia- nvidia_ triton pytorch-triton libtpu".split())
 
 
 @functools.cache
@@ -475,9 +464,8 @@ def library_contents() -> str:
         if name in plugins or name.startswith(_COMPILERS):
             record = distribution.read_text("RECORD")
             parts.append((name, f"{distribution.version} {list(_recorded(record or ''))}"))
-            if record is None or "editable" in (
-                distribution.read_text("direct_url.json") or ""
-            ):  # no record of its files
+            is_editable = "editable" in (distribution.read_text("direct_url.json") or "")
+            if record is None or is_editable:  # no record of its files
                 modules = (distribution.read_text("top_level.txt") or name.replace("-", "_")).split()
                 parts += [(module, module_contents(module)) for module in modules]
     spec = util.find_spec("jax_plugins")  # a namespace, in which JAX also finds what no distribution installed
@@ -521,14 +509,11 @@ def folder_contents(home: Path) -> str:
 
 def file_contents(path: Path) -> str:
     """Returns the fingerprint of a file's bytes, or why it cannot be read."""
-    digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            while part := file.read(_CHUNK):
-                digest.update(part)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         return f"unreadable: {error}"
-    return digest.hexdigest()
 
 
 def _recorded(text: str) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 pytest's options and the pairings of test modules enter; items, a plan, records, a report and an exit code leave.
 `hooks` is what pytest calls. `pytest_run.PytestRun` holds one object for each concern: settings, `run_folder` (with the
-plan), `collection`, `dispatch` (executors: `worker` here, and `isolation` in another process), `incremental`,
-`summary`, and `xdist_crashes`. Other rooms are loaded on first use, so that a run without pairings costs nothing.
+plan), `collection`, `dispatch` (executors: `worker` here, and `isolation` in another process), `incremental` and
+`summary`. Other rooms are loaded on first use, so that a run without pairings costs nothing.
 
 pytest compiles every module of a plugin anew to rewrite its assertions. kerneltest's modules have none, so this package
 has Python import them: from installed bytecode, which takes seconds less where no other bytecode can be written.

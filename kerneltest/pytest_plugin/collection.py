@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.source_location import parse_source
 
 if TYPE_CHECKING:
@@ -70,12 +71,9 @@ class Collection:
 
         A name of its own takes precedence over a position in a list or dict.
         """
-        by_pairing: dict[int, list[CollectedPairing]] = {}
-        for pairing in self.pairings:
-            by_pairing.setdefault(id(pairing.pairing), []).append(pairing)
         return [
             min(names, key=lambda each: (each.module != each.pairing.module, "[" in each.name))
-            for names in by_pairing.values()
+            for names in group_pairs((id(each.pairing), each) for each in self.pairings).values()
         ]
 
     def problems(self, *, whole_folders: bool) -> Iterator[str]:

@@ -118,7 +118,10 @@ class IsolatedProcess:
     def __call__(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Runs one item; the answer holds its result, or why it was not collected."""
         if self._worker is None:
-            self._redirect_output()
+            if self._arguments.captures:  # now that the session has cleared the run's folder
+                with crash_reports.crash_file(self._setup.folder, self._setup.shard, "output").open("ab") as file:
+                    os.dup2(file.fileno(), 1)
+                    os.dup2(file.fileno(), 2)
             planned = frozenset((pairing, backend, dtype) for pairing, backend, dtype in request["planned"])
             self._worker = ItemWorker(replace(self._setup, planned=planned), lambda activity, failure: None)
         item = ItemRequest(**request["item"])
@@ -131,13 +134,6 @@ class IsolatedProcess:
 
     def _count_case(self) -> None:
         self._judged.value += 1
-
-    # Not before the session has cleared the run's folder.
-    def _redirect_output(self) -> None:
-        if self._arguments.captures:
-            with crash_reports.crash_file(self._setup.folder, self._setup.shard, "output").open("ab") as file:
-                os.dup2(file.fileno(), 1)
-                os.dup2(file.fileno(), 2)
 
     def _parts(self, request: ItemRequest) -> tuple[Item, ...]:
         name = request.name

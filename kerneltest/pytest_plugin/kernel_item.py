@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -96,8 +96,6 @@ class KernelItem(PairingItem):
             raise pytest.skip.Exception(message)
         error = FindingsError(for_terminal(self._result.headline), message + _XFAIL_ADVICE * self.has_xfail)
         if self.config.option.usepdb:
-            from kerneltest.pytest_plugin.debugging import case_arrays, raise_at_pairing
-
             raise_at_pairing(error, self.item, case_arrays(self.config.stash[RUN].folder.path, self.item))
         raise error
 
@@ -199,3 +197,40 @@ def _set_alarm(seconds: float, on_alarm: Callable[[], None]) -> Callable[[], Non
     signal.signal(signal.SIGALRM, handle)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     return cancel
+
+
+# `--pdb`: the debugger stops at the pairing, where the arrays of the smallest case are local variables.
+
+
+def raise_at_pairing(error: Exception, item: Item, names: Mapping[str, object]) -> NoReturn:
+    """Raises an error in a frame at the oracle's first line, among the names of its module."""
+    oracle: Any = item.pairing.oracle
+    code = getattr(oracle, "__code__", None)
+    file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("<oracle>", 1)
+    namespace = {**getattr(oracle, "__globals__", {}), "__error__": error}
+    parameters = ", ".join(name for name in names if name.isidentifier())
+    source = "\n" * (line - 1) + f"def case({parameters}): raise __error__"
+    exec(compile(source, file, "exec"), namespace)
+    namespace["case"](**{name: value for name, value in names.items() if name.isidentifier()})
+    raise error
+
+
+def case_arrays(folder: Path, item: Item) -> dict[str, object]:
+    """Returns the inputs of an item's smallest failing case, run again, with `expected`, `got` and `wrong`."""
+    from kerneltest.records.record_files import read_records, read_reproducers
+    from kerneltest.reproduce.rerun import ReproductionError, run_saved_case
+
+    recorded = [*(reproducer.record for reproducer in read_reproducers(folder)), *read_records(folder)]
+    mine = [each for each in recorded if each.item == item.name and each.backend == item.backend.id]
+    record = next((each for each in mine if each.evidence is not None and each.evidence.file), None)
+    if record is None:
+        return {}
+    try:
+        outcome = run_saved_case(folder, record, item.pairing, item.backend, item.settings)
+    except ReproductionError:
+        return {}
+    arrays: dict[str, object] = {path.replace(".", "_"): value for path, value in (outcome.arguments or {}).items()}
+    compared = outcome.comparison
+    if compared is None:
+        return arrays
+    return {**arrays, "expected": compared.expected, "got": compared.actual, "wrong": compared.wrong}

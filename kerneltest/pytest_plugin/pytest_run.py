@@ -11,7 +11,7 @@ import pytest
 from kerneltest.core.media import lines_for_terminal
 from kerneltest.execute.settings import RunSettings, SettingError, known_settings
 from kerneltest.pytest_plugin.collection import Collection
-from kerneltest.pytest_plugin.dispatch import Dispatcher
+from kerneltest.pytest_plugin.dispatch import Dispatcher, XdistCrashes
 from kerneltest.pytest_plugin.run_folder import (
     FolderError,
     PlanFile,
@@ -20,7 +20,6 @@ from kerneltest.pytest_plugin.run_folder import (
     remove_abandoned_folders,
 )
 from kerneltest.pytest_plugin.summary import Reporter
-from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -112,7 +111,7 @@ class PytestRun:
 
     @property
     def has_plan(self) -> bool:
-        return self.plan.is_written or (self.role.is_controller and self.plan.is_written_by_worker())
+        return self.plan.is_written or (self.role.is_controller and self.plan.is_on_disk)
 
     def close(self) -> None:
         """Ends the processes of the run and releases its folder."""

@@ -198,9 +198,9 @@ class PlanFile:
         except RecordError:
             return None
 
-    def is_written_by_worker(self) -> bool:
-        plan = self._read()
-        return plan is not None and plan.run == self._folder.run
+    @property
+    def is_on_disk(self) -> bool:
+        return (plan := self._read()) is not None and plan.run == self._folder.run
 
     def cases_by_item(self) -> dict[str, int]:
         """Returns the number of cases of each item whose backend is available; {} before the plan is written."""

@@ -56,10 +56,6 @@ def _explained_reports(
             yield report, f"suspect{'s' * (len(mine) > 1)} {', '.join(map(str, mine))}: {title}"
 
 
-INTERRUPTED = 2
-"""pytest's exit code for a session that was interrupted, which xdist also uses for `-x`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The outcome of a run."""
@@ -70,25 +66,21 @@ class Summary:
     suspects: tuple[Suspect, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
-    """The terminal that a summary is written to."""
+def finish(
+    folder: Path, *, report: str, failed_tests: Iterable[str] = (), root: str = ".", width: int | None = None,
+    verbose: int = 0, stopped: bool = False,
+) -> Summary:  # fmt: skip
+    """Reconciles a run and writes its page if `report` names its folder. One that cannot be read is incomplete.
 
-    width: int | None = None  # in columns; None for lines of any length
-    verbose: int = 0  # pytest's verbosity
-    stopped: bool = False  # whether the session was ended before it had run everything
-    root: str = "."  # the folder that node ids are relative to, as seen from the folder in which pytest was started
-
-
-def finish(folder: Path, *, report: str, terminal: Terminal | None = None, failed_tests: Iterable[str] = ()) -> Summary:
-    """Reconciles a run and writes its page if `report` names its folder. One that cannot be read is incomplete."""
+    Node ids are relative to `root`, as seen from the folder in which pytest was started. The others are as for
+    `summary_lines`.
+    """
     from kerneltest.records.runs import end_run, read_ended
     from kerneltest.report.rerun_commands import pytest_command
     from kerneltest.report.text.lines import Line, LineKind
     from kerneltest.report.text.terminal_summary import summary_lines
     from kerneltest.triage.suspects import suspects_in_run
 
-    terminal = terminal or Terminal()
     with throttle_gc():
         try:
             run = read_ended(folder)
@@ -98,11 +90,11 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
         lines = summary_lines(
             run,
             suspects,
-            terminal.width,
+            width,
             report,
-            verbose=terminal.verbose,
-            stopped=terminal.stopped,
-            rerun=lambda record: pytest_command(run.plan, record.backend, record.item, terminal.root),
+            verbose=verbose,
+            stopped=stopped,
+            rerun=lambda record: pytest_command(run.plan, record.backend, record.item, root),
         )
         shown = [replace(line, text=for_terminal(line.text)) for line in lines]
         try:
@@ -174,22 +166,26 @@ class Reporter:
         """Ends the run and returns its summary. pytest then shows only the failures that the summary does not."""
         from kerneltest.report.text.suspect_text import MOST_SUSPECTS
 
-        config = self._config
+        config, option = self._config, self._config.option
         reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-        is_terminal = reporter is not None and reporter.isatty
-        terminal = Terminal(
-            width=config.get_terminal_writer().fullwidth if is_terminal else None,
-            verbose=config.option.verbose,
-            stopped=bool(session.shouldfail or session.shouldstop) or session.exitstatus == INTERRUPTED,
-            root=os.path.relpath(config.rootpath, config.invocation_params.dir),
-        )
+        # xdist also uses the exit code of an interrupted session for `-x`.
+        was_interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
+        stopped = bool(session.shouldfail or session.shouldstop) or was_interrupted
         for claim in self._folder.path.glob("suspect-*.claim"):
             claim.unlink(missing_ok=True)
-        summary = finish(self._folder.path, report=self._report, terminal=terminal, failed_tests=self.failed_tests)
-        may_shorten = terminal.verbose <= 0 and config.option.tbstyle not in ("long", "line")
+        summary = finish(
+            self._folder.path,
+            report=self._report,
+            failed_tests=self.failed_tests,
+            root=os.path.relpath(config.rootpath, config.invocation_params.dir),
+            width=config.get_terminal_writer().fullwidth if reporter is not None and reporter.isatty else None,
+            verbose=option.verbose,
+            stopped=stopped,
+        )
+        may_shorten = option.verbose <= 0 and option.tbstyle not in ("long", "line")
         if reporter is not None and summary.run is not None and may_shorten:
             failed, shown = reporter.stats.get("failed", ()), summary.suspects[:MOST_SUSPECTS]
-            for report, words in _explained_reports(failed, summary.run, shown, terminal.stopped):
+            for report, words in _explained_reports(failed, summary.run, shown, stopped):
                 report.longrepr.reprcrash.message = for_terminal(words)
                 self._explained.add(id(report))
         self.summary = summary

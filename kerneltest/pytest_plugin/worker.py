@@ -210,8 +210,9 @@ class ItemWorker:
         if key and store is not None and self.setup.reuses_records and not is_device:  # the device may have changed
             earlier = ResultCache(DiskStore(store)).records(request.name, key)
         if earlier is not None:
-            self.writer.copy(earlier.lines)
-            return ItemResult(str(Verdict.PASS), earlier.families)
+            lines, families = earlier
+            self.writer.copy(lines)
+            return ItemResult(str(Verdict.PASS), families)
         if is_new and (records := self._resume(request.name, key)):
             before = PriorAttempts(records)
         findings: list[Record] = []

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
@@ -136,10 +136,6 @@ class SpecialInput:
         what = self.value if self.part is FillExtent.SOME else f"nothing but {self.value.plural}"
         return f"{row}{self.argument or 'an input'} holds {what} {self.of}".rstrip()
 
-    def text_of_absence(self) -> str:
-        """`no NaN`: it reads on after `text` of another value in the same argument."""
-        return f"no {self.value.plural}"
-
 
 class PatternKind(StrEnum):
     """A pattern that the wrong elements of an output make."""
@@ -201,39 +197,49 @@ class AxisFootprint:
 class RelationKind(StrEnum):
     """The relation of wrong elements to the expected ones, or to those expected for other arguments."""
 
-    OPPOSITE = "opposite"
-    FACTOR = "factor"
-    FACTORS = "factors"
-    OFFSET = "offset"
-    CONSTANT = "constant"
-    FUNCTION = "function"
-    CHANGE = "change"
-    NARROW = "narrow"
-    TIE = "tie"
-    OTHER_OUTPUT = "other output"
-    TRANSPOSED = "transposed"
-    REVERSED = "reversed"
-    MOVED = "moved"
-    MOVED_BLOCKS = "moved blocks"
-    ROLLED = "rolled"
-    FIRST_INDEX = "first index"
-    FIRST_BLOCK = "first block"
-    HALVES = "halves"
-    PAIRS = "pairs"
-    OMITTED = "omitted"
-    COUNTED_TWICE = "counted twice"
-    REPLACED = "replaced"
-    EXCHANGED = "exchanged"
-    OPTION = "option"
-    UNWRITTEN = "unwritten"
-    UNFILLED = "unfilled"
-    PAST_END = "past end"
-    UNORDERED = "unordered"
+    words: str  # a clause, or the end of one; `ValueRelation.text` fills it in
+
+    def __new__(cls, value: str, words: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.words = value, words
+        return member
+
+    OPPOSITE = "opposite", "each has the opposite sign"
+    FACTOR = "factor", "each is {number} times the expected value"
+    FACTORS = "factors", "along {axis}, each is the expected value times one factor"
+    OFFSET = "offset", "each is {size} too {large}"
+    CONSTANT = "constant", "each is {number}"
+    FUNCTION = "function", "each is {name}"
+    CHANGE = "change", "{argument} changes by {number} times as much as expected"
+    NARROW = "narrow", "each is a {name} number"
+    TIE = "tie", "each points to another of equal elements of {argument}"
+    OTHER_OUTPUT = "other output", "it is the expected output {number}"
+    TRANSPOSED = "transposed", "with its axes in the order {name}"
+    REVERSED = "reversed", "reversed along {axis}"
+    MOVED = "moved", "{places} of {axis} further {on}"
+    MOVED_BLOCKS = "moved blocks", "{blocks} of {axis} further {on}"
+    ROLLED = "rolled", "{places} of {axis} further {on}, around its end"
+    FIRST_INDEX = "first index", "at index 0 of {axis}"
+    FIRST_BLOCK = "first block", "in the first {block} of {axis}"
+    HALVES = "halves", "in the other half of {axis}"
+    PAIRS = "pairs", "of the other element of each pair along {axis}"
+    OMITTED = "omitted", "the sum omits the {name} of {axis}"
+    COUNTED_TWICE = "counted twice", "the sum counts twice the {name} of {axis}"
+    REPLACED = "replaced", "as if {argument} were {name}"
+    EXCHANGED = "exchanged", "as if {argument} and {name} were exchanged"
+    OPTION = "option", "as if {argument} were {name}"
+    UNWRITTEN = "unwritten", "unwritten elements"
+    UNFILLED = "unfilled", "values of jax.lax.empty that is never filled"
+    PAST_END = "past end", "values read past the end of an array"
+    UNORDERED = "unordered", "results that depend on the order of programs"
 
 
-def _further(count: float, thing: str) -> str:
-    number = f"{abs(count):g} {thing}{'s' * (abs(count) > 1 and not thing.endswith('s'))}"
-    return f"{number} of {{axis}} further {'on' if count > 0 else 'back'}"
+# Relations whose words say where elements are read: of those in `_WHOLE` the whole output, of the others each element.
+_WHOLE = (RelationKind.TRANSPOSED, RelationKind.REVERSED)
+_READ = (
+    *_WHOLE, RelationKind.MOVED, RelationKind.MOVED_BLOCKS, RelationKind.ROLLED, RelationKind.FIRST_INDEX,
+    RelationKind.FIRST_BLOCK, RelationKind.HALVES, RelationKind.PAIRS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,61 +255,28 @@ class ValueRelation:
 
     def text(self) -> str:
         """The relation in words, as a clause."""
+        words, size, off = self.kind.words, abs(self.number), self.number - 1
+        if self.kind is RelationKind.FACTOR and abs(off) < _NEARLY_ONE:
+            words = f"each is too {'large' if off > 0 else 'small'} by {abs(off):.2g} of the expected value"
+        elif self.kind is RelationKind.CHANGE and self.number in (0, -1):
+            words = "{argument} changes in the opposite direction" if self.number else "each is the value of {argument}"
+        elif self.kind in _READ:
+            output = "it is the expected output" if self.kind in _WHOLE else "each is the expected value"
+            words = f"{'as if {argument} were read' if self.argument else output} {words}"
         block = f"{self.name} elements" if self.name and "block" not in self.name else "block"
-        where = {
-            RelationKind.TRANSPOSED: "with its axes in the order {name}",
-            RelationKind.REVERSED: "reversed along {axis}",
-            RelationKind.MOVED: _further(self.number, "place"),
-            RelationKind.ROLLED: f"{_further(self.number, 'place')}, around its end",
-            RelationKind.MOVED_BLOCKS: _further(self.number, block),
-            RelationKind.FIRST_INDEX: "at index 0 of {axis}",
-            RelationKind.FIRST_BLOCK: f"in the first {block} of {{axis}}",
-            RelationKind.HALVES: "in the other half of {axis}",
-            RelationKind.PAIRS: "of the other element of each pair along {axis}",
-        }.get(self.kind, "")
-        if self.argument and where:
-            words = f"as if {{argument}} were read {where}"
-        elif where:
-            whole = self.kind in (RelationKind.TRANSPOSED, RelationKind.REVERSED)
-            words = f"it is the expected output {where}" if whole else f"each is the expected value {where}"
-        else:
-            words = self._words()
-        return words.format(argument=self.argument, axis=self.axis, name=self.name)
-
-    def _words(self) -> str:
-        number, size = f"{self.number:.4g}", f"{abs(self.number):.4g}"
-        match self.kind:
-            case RelationKind.FACTOR if abs(off := self.number - 1) < _NEARLY_ONE:
-                return f"each is too {'large' if off > 0 else 'small'} by {abs(off):.2g} of the expected value"
-            case RelationKind.OFFSET:
-                return f"each is {size} too {'large' if self.number > 0 else 'small'}"
-            case RelationKind.CHANGE if self.number == 0:
-                return "each is the value of {argument}"
-            case RelationKind.CHANGE if self.number == -1:
-                return "{argument} changes in the opposite direction"
-            case RelationKind.CHANGE:
-                return f"{{argument}} changes by {number} times as much as expected"
-            case RelationKind.REPLACED:
-                return "as if {argument} were {name}"
-            case RelationKind.EXCHANGED:
-                return "as if {argument} and {name} were exchanged"
-        return {
-            RelationKind.OPPOSITE: "each has the opposite sign",
-            RelationKind.FACTOR: f"each is {number} times the expected value",
-            RelationKind.FACTORS: "along {axis}, each is the expected value times one factor",
-            RelationKind.CONSTANT: f"each is {number}",
-            RelationKind.FUNCTION: "each is {name}",
-            RelationKind.NARROW: "each is a {name} number",
-            RelationKind.TIE: "each points to another of equal elements of {argument}",
-            RelationKind.OTHER_OUTPUT: f"it is the expected output {number}",
-            RelationKind.OMITTED: "the sum omits the {name} of {axis}",
-            RelationKind.COUNTED_TWICE: "the sum counts twice the {name} of {axis}",
-            RelationKind.OPTION: "as if {argument} were {name}",
-            RelationKind.UNWRITTEN: "unwritten elements",
-            RelationKind.UNFILLED: "values of jax.lax.empty that is never filled",
-            RelationKind.PAST_END: "values read past the end of an array",
-            RelationKind.UNORDERED: "results that depend on the order of programs",
-        }[self.kind]
+        several = "s" * (size > 1)
+        return words.format(
+            argument=self.argument,
+            axis=self.axis,
+            name=self.name,
+            number=f"{self.number:.4g}",
+            size=f"{size:.4g}",
+            large="large" if self.number > 0 else "small",
+            on="on" if self.number > 0 else "back",
+            block=block,
+            places=f"{size:g} place{several}",
+            blocks=f"{size:g} {block}{several * (block == 'block')}",
+        )
 
 
 OF_MEMORY = frozenset({RelationKind.UNWRITTEN, RelationKind.UNFILLED, RelationKind.PAST_END, RelationKind.UNORDERED})

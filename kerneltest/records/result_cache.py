@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kerneltest.core.files import DiskStore, open_inside
@@ -12,14 +12,6 @@ from kerneltest.records.record_files import line_of
 from kerneltest.records.schema import Record
 
 _INDEX = "green/index.json.gz"
-
-
-@dataclass(frozen=True, slots=True)
-class CachedResult:
-    """The cached records of one item."""
-
-    lines: bytes  # the records as lines of a shard
-    families: tuple[str, ...]  # their families, in order
 
 
 class ResultCache:
@@ -40,8 +32,8 @@ class ResultCache:
         entries = found.items() if isinstance(found, dict) else ()
         return {name: key for name, key in entries if isinstance(key, str)}
 
-    def records(self, item: str, key: str) -> CachedResult | None:
-        """Returns the records of an item whose key is still `key`; None if there are none."""
+    def records(self, item: str, key: str) -> tuple[bytes, tuple[str, ...]] | None:
+        """Returns the records of an item whose key is still `key`, as lines of a shard, and their families; or None."""
         try:
             line, _, lines = (self.store.read(_name(item)) or b"").partition(b"\n")
             head = json.loads(line)
@@ -49,7 +41,7 @@ class ResultCache:
             is_complete = head["made"] == key and head["lines"] == Fingerprint.of(lines).text
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        return CachedResult(lines, families) if is_complete else None
+        return (lines, families) if is_complete else None
 
     def update(self, items: Mapping[str, str | None]) -> None:
         """Stores the keys of green items; removes items that are not green (None) with their records."""

@@ -221,7 +221,8 @@ def _argument(argument: Argument) -> str:
             of += f", {argument.structure.__name__}," if argument.structure else ""
             from_others = f" from {', '.join(argument.derivation.parameters)}" if argument.derivation else ""
             text = f"{argument.kind.noun} [{axes}]{of} of {', '.join(argument.dtypes)}{from_others}"
-            return "; ".join([f"{text}{_domain(argument.domain)}", *map(_elsewhere, argument.on.items())])
+            elsewhere = (f"on {pattern} of {', '.join(dtypes)}" for pattern, dtypes in argument.on.items())
+            return "; ".join([f"{text}{_domain(argument.domain)}", *elsewhere])
         case DimSize():
             return f"the length of {argument.dim}"
         case Static():
@@ -236,11 +237,6 @@ def _domain(domain: Domain) -> str:
     if isinstance(domain, Interval):
         return "" if domain.everything else f", {domain}"
     return "".join(f", {name} {each}" for name, each in domain.items() if not each.everything)
-
-
-def _elsewhere(given: tuple[str, tuple[str, ...]]) -> str:
-    pattern, dtypes = given
-    return f"on {pattern} of {', '.join(dtypes)}"
 
 
 def _dim(each: Dim) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kerneltest.core.details import NoPallasCall
 from kerneltest.core.failures import RecordError
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict, worst
 from kerneltest.records.evidence import Evidence
@@ -116,9 +117,9 @@ def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> Ce
         reached = [record.verdict for record in records if not isinstance(record.detail, NoPallasCall)]
         verdict = worst(reached or verdicts)
         if verdict is Verdict.PASS and not compared:
-            asked, unasked = (sum(counts) for counts in zip(*((r.defined, r.undefined) for r in records), strict=True))
-            unbounded = asked and item.group == GroupName.SPECIAL  # one huge value can make a whole result overflow
-            verdict = Gap.NOTHING_ASKED if unbounded or (unasked and not asked) else Gap.NOTHING_COMPARED
+            defined, undefined = (sum(getattr(r, name) for r in records) for name in ("defined", "undefined"))
+            unbounded = defined and item.group == GroupName.SPECIAL  # one huge value can make a whole result overflow
+            verdict = Gap.NOTHING_ASKED if unbounded or (undefined and not defined) else Gap.NOTHING_COMPARED
     used = max((record.bound_fraction for record in records if record.bound_fraction is not None), default=None)
     ordered = dict(sorted(verdicts.items(), key=lambda pair: pair[0].severity))
     return CellStatus(item.item, verdict, ordered, planned, compared, used)
@@ -200,10 +201,7 @@ def _with_problems(run: RunRecords, more: Collection[str]) -> RunRecords:
 
 # What no shard can tell by itself: that all of them together compared nothing, in the run or in a pairing.
 def _problems_of_all_shards(runs: Sequence[RunRecords]) -> dict[str, list[str]]:
-    shards: dict[str, list[RunRecords]] = {}
-    for run in runs:
-        if run.plan.shard and run.plan.elsewhere:
-            shards.setdefault(run.plan.whole, []).append(run)
+    shards = group_pairs((run.plan.whole, run) for run in runs if run.plan.shard and run.plan.elsewhere)
     known = {problem for run in runs for problem in run.reconciled.problems}
     return {
         whole: [p for p in Informativeness(chain.from_iterable(run.records for run in of)).problems() if p not in known]
@@ -392,11 +390,12 @@ def _serving(runs: Sequence[RunRecords]) -> dict[CellKey, list[int]]:
     A run that lacked the backend counts only if no run served the cell.
     """
     dropped = superseded_backends(runs)
-    serving: dict[CellKey, list[int]] = {}
-    for number, run in enumerate(runs):
-        for cell in run.reconciled.cells:
-            if (number, cell.pairing, cell.backend) not in dropped:
-                serving.setdefault(cell, []).append(number)
+    serving = group_pairs(
+        (cell, number)
+        for number, run in enumerate(runs)
+        for cell in run.reconciled.cells
+        if (number, cell.pairing, cell.backend) not in dropped
+    )
     for cell, numbers in serving.items():
         ended = {number: runs[number].reconciled.cells[cell].verdict for number in numbers}
         there = [number for number in numbers if ended[number] is not Verdict.UNAVAILABLE] or numbers

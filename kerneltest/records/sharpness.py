@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median_low
 
 from kerneltest.core.details import Unavailable
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.records.evidence import format_budget
 from kerneltest.records.schema import Record
@@ -51,10 +52,11 @@ def _size(error: float) -> str:
 
 def measure_sharpness(records: Iterable[Record]) -> list[Sharpness]:
     """Returns the sharpness of each pairing, backend and dtype with numeric cases that compared finite values."""
-    by_place: dict[tuple[str, str, str], list[Record]] = {}
-    for record in records:
-        if record.group == GroupName.NUMERIC and record.compared and record.expected and record.expected.finite:
-            by_place.setdefault((record.pairing, record.backend, record.dtype), []).append(record)
+    by_place = group_pairs(
+        ((record.pairing, record.backend, record.dtype), record)
+        for record in records
+        if record.group == GroupName.NUMERIC and record.compared and record.expected and record.expected.finite
+    )
     return [_sharpness(place, found) for place, found in by_place.items()]
 
 

@@ -13,6 +13,7 @@ from kerneltest.core.details import (
     NoPallasCall,
     Unavailable,
 )
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict
 from kerneltest.records.run_plan import Plan
@@ -237,10 +238,11 @@ def reuse_remarks(run: RunRecords) -> list[str]:
 
 def slow_remarks(run: RunRecords) -> list[str]:
     """Lists the slowest pairings on a backend, if they took minutes and the run had no time budget."""
-    seconds: dict[tuple[str, str], list[float]] = {}
-    for record in run.records if not run.plan.budget else ():
-        if record.case and not record.reused_from:
-            seconds.setdefault((record.pairing, record.backend), []).append(record.seconds)
+    seconds = group_pairs(
+        ((record.pairing, record.backend), record.seconds)
+        for record in run.records
+        if record.case and not (record.reused_from or run.plan.budget)
+    )
     slowest = sorted(((sum(each), len(each), place) for place, each in seconds.items()), reverse=True)
     return [
         f"{pairing} on {backend}: {count:,} cases took {total:.0f} s, {total / count:.2g} s each, in all processes "
@@ -284,10 +286,11 @@ def contradiction_remarks(records: Iterable[Record]) -> list[str]:
 
     A fault of kerneltest's own evaluation is to be reported; those of backends are JAX's.
     """
-    found: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        if isinstance(record.detail, Contradicted):
-            found.setdefault((record.detail.judge, record.detail.other), []).append(record)
+    found = group_pairs(
+        ((detail.judge, detail.other), record)
+        for record in records
+        if isinstance(detail := record.detail, Contradicted)
+    )
     return [
         f"{len(each):,} case{'s' * (len(each) > 1)} {each[0].message} ({each[0].case} of {each[0].pairing})"
         + f". Please report it at {ISSUES}" * (other == NUMPY_EVALUATION)
@@ -297,16 +300,12 @@ def contradiction_remarks(records: Iterable[Record]) -> list[str]:
 
 def missing_call_remarks(records: Iterable[Record]) -> list[str]:
     """Lists pairings with signatures that never reach a Pallas call, and how many of them there are."""
-    judged: dict[str, set[str]] = {}
-    missing: dict[str, dict[str, None]] = {}
-    for record in records:
-        if record.case:
-            judged.setdefault(record.pairing, set()).add(record.signature)
-            if isinstance(record.detail, NoPallasCall):
-                missing.setdefault(record.pairing, {})[record.signature] = None
+    cases = [record for record in records if record.case]
+    judged = group_pairs(dict.fromkeys((record.pairing, record.signature) for record in cases))
+    missing = group_pairs(dict.fromkeys((r.pairing, r.signature) for r in cases if isinstance(r.detail, NoPallasCall)))
     lines = []
     for name, signatures in missing.items():
-        shown = "; ".join([*signatures][:_MOST_SIGNATURES]) + "; ..." * (len(signatures) > _MOST_SIGNATURES)
+        shown = "; ".join(signatures[:_MOST_SIGNATURES]) + "; ..." * (len(signatures) > _MOST_SIGNATURES)
         lines.append(f"{name}: {len(signatures)} of {len(judged[name])} signatures never reach a pallas_call ({shown})")
     return lines
 

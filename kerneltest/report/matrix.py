@@ -5,6 +5,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kerneltest.backends.registry import sort_ids
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.ids import ANY, BackendId, PairingId
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, worst
@@ -146,7 +147,5 @@ def count_endings(endings: Iterable[Ending]) -> dict[Ending, int]:
 
 
 def _group_by_file(pairings: Iterable[str]) -> list[str]:
-    files: dict[str, dict[str, None]] = {}
-    for pairing in pairings:
-        files.setdefault(PairingId.parse(pairing).scope, {})[pairing] = None
+    files = group_pairs((PairingId.parse(pairing).scope, pairing) for pairing in dict.fromkeys(pairings))
     return [pairing for own in files.values() for pairing in own]

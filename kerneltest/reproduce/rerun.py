@@ -48,8 +48,7 @@ class SuiteImportError(UnusableInputError):
 def import_suite(suite: Path) -> ModuleType:
     """Imports a test file in a session of pytest that collects nothing else, and no test of it.
 
-    Raises:
-      SuiteImportError: pytest would not collect the file, or it raised, skipped itself or ended the process.
+    Raises a SuiteImportError if pytest would not collect the file, or it raised, skipped itself or ended the process.
     """
     picker = _Picker(suite)
     with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(printed):
@@ -128,10 +127,8 @@ def judge_again(folder: Path, case: str, backend: str = "", timeout: int = 0) ->
     """Judges the saved inputs of a finding of a run again, on its own backend or another, and returns the new record.
 
     A step of the case may take `timeout` seconds; 0 for no limit. The suite is searched for in the current folder and
-    its parents, up to the root of the project.
-
-    Raises:
-      ReproductionError: the finding does not exist, its inputs or suite do not fit, or the backend is unavailable.
+    its parents, up to the root of the project. Raises a ReproductionError if the finding does not exist, its inputs or
+    suite do not fit, or the backend is unavailable.
     """
     try:
         plan = read_plan(folder)
@@ -165,8 +162,8 @@ def judge_again(folder: Path, case: str, backend: str = "", timeout: int = 0) ->
 def run_saved_case(folder: Path, record: Record, pairing: Pairing, backend: Backend, settings: RunSettings) -> Outcome:
     """Runs and judges a finding's saved inputs, by its pairing as declared for the finding's backend.
 
-    Raises:
-      ReproductionError: the inputs do not fit the pairing, or the backend is unavailable or computes no values.
+    Raises a ReproductionError if the inputs do not fit the pairing, or the backend is unavailable or computes no
+    values.
     """
     signature = record_signature(pairing, record)
     if signature is None:
@@ -205,10 +202,8 @@ def import_pairing(record: Record, report: Path) -> Pairing:
     """Imports the pairing of a record from its suite, whose path is relative to the folder in which pytest ran.
 
     Records and the files next to them are untrusted: the suite must be inside the project, outside of the report's
-    folder, and a file that pytest collects.
-
-    Raises:
-      ReproductionError: the suite or the pairing does not exist, or must not be imported.
+    folder, and a file that pytest collects. Raises a ReproductionError if the suite or the pairing does not exist, or
+    must not be imported.
     """
     node = PairingId.parse(record.pairing)
     root = _find_root(node.file, report) if node.name else None

@@ -18,6 +18,7 @@ import jax
 from kerneltest.core.details import WrongDtype
 from kerneltest.core.dtypes import Array
 from kerneltest.core.files import open_inside
+from kerneltest.core.fingerprint import find_object
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
@@ -76,11 +77,7 @@ class _NotImportableError(Exception):
 
 
 def fill_script(script: str, constants: Mapping[str, object]) -> str:
-    """Returns the text of a script of this folder with its constants filled in.
-
-    Raises:
-      NoSourceError: a constant is not a plain value.
-    """
+    """Returns the text of a script of this folder with its constants filled in, which must be plain values."""
     text = files("kerneltest.reproduce").joinpath(script).read_text(encoding="utf-8")
     before, _, rest = text.partition(_BEFORE)
     _, _, after = rest.partition(_AFTER)
@@ -128,10 +125,7 @@ class _Imports:
         module, name = getattr(wanted, "__module__", None), getattr(wanted, "__qualname__", None)
         if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
             return None
-        reached: object = sys.modules.get(module)
-        for part in name.split("."):
-            reached = getattr(reached, part, None)
-        return self._describe(module, name) if reached is wanted else None
+        return self._describe(module, name) if find_object(module, name) is wanted else None
 
     def of_pairing(self, pairing: Pairing, attribute: str) -> Description:
         module, name = self._suite(pairing)

@@ -30,6 +30,11 @@ class LengthSlot:
     def __str__(self) -> str:
         return self.path if self.axis is None else f"axis {self.axis} of {self.path}"
 
+    def length_in(self, example: Example) -> int:
+        """Returns the length in a call."""
+        found: int = example.statics[self.path] if self.axis is None else example.leaves[self.path].shape[self.axis]
+        return found
+
 
 Lengths = Mapping[LengthSlot, int]
 
@@ -54,14 +59,10 @@ class Probe:
         self.kernel, self.example, self.progress = kernel, example, progress
         self._traces = 0
         self._looks: dict[tuple[int, ...], TraceLengths | None] = {}
-        arrays = {
-            LengthSlot(path, axis): n
-            for path, leaf in self.example.leaves.items()
-            if path not in self.example.keys
-            for axis, n in enumerate(leaf.shape)
-        }
-        whole = {name: value for name, value in self.example.statics.items() if type(value) is int and value > 0}
-        self.lengths: Lengths = {**arrays, **{LengthSlot(name, None): value for name, value in whole.items()}}
+        arrays = ((path, axis) for path in example.leaves for axis in range(len(example.leaves[path].shape)))
+        slots = [LengthSlot(path, axis) for path, axis in arrays if path not in example.keys]
+        slots += [LengthSlot(name, None) for name, n in example.statics.items() if type(n) is int and n > 0]
+        self.lengths: Lengths = {slot: slot.length_in(example) for slot in slots}
         try:
             self.traced = traced = self.trace({})
         except Failure as error:
@@ -92,8 +93,8 @@ class Probe:
     def trace(self, changed: Lengths, dtypes: Mapping[str, np.dtype[Any]] | None = None) -> Traced:
         """Traces the kernel with some lengths and dtypes changed; raises a Failure or a TimeLimitError."""
         self._traces += 1
-        told = [f"with {slot} = {length}" for slot, length in list(changed.items())[:3]]
-        self.progress.show(f"trace {self._traces} of {self.kernel.name} {', '.join(told)}")
+        changes = [f"with {slot} = {length}" for slot, length in list(changed.items())[:3]]
+        self.progress.show(f"trace {self._traces} of {self.kernel.name} {', '.join(changes)}")
         lengths = {**self.lengths, **changed}
         inputs = tuple(
             ShapeDtype(

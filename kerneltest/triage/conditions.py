@@ -318,7 +318,7 @@ def input_condition(
     words = best.text() if best.argument else _with_arguments(best, [*failing, *covered])
     lacking, without = _lacked(best, [*bad, *more], others)
     if lacking is not None:
-        words, others = f"{words} and {lacking.text_of_absence()}", without
+        words, others = f"{words} and no {lacking.value.plural}", without
     return _unless_by_chance(words, failing, passing, len(others), MOST_EXCEPTIONS, _CHANCE_OF_A_VALUE)
 
 

@@ -22,9 +22,9 @@ from kerneltest.execute import watchdog
 from kerneltest.execute.watchdog import CrashReason, Watchdog
 from kerneltest.pytest_plugin import crash_reports
 from kerneltest.pytest_plugin.crash_reports import crash_file, write_crash_reason
+from kerneltest.pytest_plugin.dispatch import XdistCrashes
 from kerneltest.pytest_plugin.hooks import pytest_handlecrashitem
 from kerneltest.pytest_plugin.pytest_run import RUN
-from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
 from kerneltest.records.journal import Activity, Journal, Phase
 from kerneltest.records.record_files import RecordWriter, read_records
 from kerneltest.records.runs import read_running, read_runs

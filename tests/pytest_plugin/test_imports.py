@@ -21,7 +21,7 @@ UNUSED = (
     *(f"jax._src.pallas.{each}.interpret.interpret_pallas_call" for each in ("mosaic", "mosaic_gpu")),
     *("kerneltest.backends.codegen", "kerneltest.backends.simulate", "kerneltest.backends.tpu"),
     *(
-        "kerneltest.extensions.mutation.items",
+        "kerneltest.extensions.mutation.judging",
         "kerneltest.extensions.proofs.proof_search",
         "kerneltest.localize",
         "kerneltest.report.html",

@@ -21,7 +21,7 @@ THEN, NOW = "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00"
 
 def _records(store: ResultCache, item: str, made: str) -> list[Record]:
     kept = store.records(item, made)
-    return [RECORD_LINE.validate_json(line).record for line in kept.lines.splitlines()] if kept else []
+    return [RECORD_LINE.validate_json(line).record for line in kept[0].splitlines()] if kept else []
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_records_come_back_with_the_day_of_the_run_that_found_them(store: Result
     assert _records(store, "item", "1") == [replace(one, reused_from=NOW), two]
     kept = store.records("item", "1")
     assert kept is not None
-    assert kept.families == ("ones", "zeros")
+    assert kept[1] == ("ones", "zeros")
 
 
 def test_an_item_that_follows_from_something_else_has_none(store: ResultCache) -> None:

@@ -10,7 +10,7 @@ from benchmarks.init import OF_JAX, OF_THE_SUITES, Pairable, filled
 from kerneltest.cli import main
 from kerneltest.declare.arguments import ArrayArgument, Static, Tree
 from kerneltest.declare.pairing import Pairing
-from kerneltest.start.declaration import Declaration
+from kerneltest.start.declaration import Declaration, execute_declaration, infer_declaration
 from kerneltest.start.example_calls import (
     StartError,
     example_from_shapes,
@@ -18,7 +18,6 @@ from kerneltest.start.example_calls import (
     import_kernel,
     record_calls,
 )
-from kerneltest.start.init import execute_declaration, infer_declaration
 from tests.start.sample import TRACED
 
 SAMPLE = "tests.start.sample"

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.media import for_terminal
 from kerneltest.core.source_location import SourceError, relative_path
 from kerneltest.declare.pairing import Pairing
@@ -63,11 +64,9 @@ def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -
         if not _is_test(place.path, root) and (place in paired or _may_be_paired(program, place))
     ]
     reached = {place: program.reached_from(place) for place in {*kernels, *paired}}
-    callers_of: dict[QualifiedName, list[QualifiedName]] = {}
-    for caller in kernels:
-        for place in reached[caller] if _is_public(caller) else ():
-            if place != caller:
-                callers_of.setdefault(place, []).append(caller)
+    callers_of = group_pairs(
+        (place, caller) for caller in kernels if _is_public(caller) for place in reached[caller] if place != caller
+    )
     found = []
     for place in sorted(kernels, key=lambda each: (str(each.path), program.definition(each).line)):
         callers = callers_of.get(place, [])

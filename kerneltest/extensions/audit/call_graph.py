@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.source_location import SourceError, read_source
 from kerneltest.pytest_plugin.run_folder import MARKER
 from kerneltest.start.command_progress import CommandProgress
@@ -189,10 +190,7 @@ class Program:
 
     @cached_property
     def _by_name(self) -> dict[str, list[SourceModule]]:
-        found: dict[str, list[SourceModule]] = {}
-        for module in self.modules.values():
-            found.setdefault(module.dotted.rpartition(".")[2], []).append(module)
-        return found
+        return group_pairs((module.dotted.rpartition(".")[2], module) for module in self.modules.values())
 
     def find_module(self, dotted: str) -> SourceModule | None:
         """Returns the module with a dotted name, or one whose name has it as its end, as in a src layout; or None."""
@@ -207,11 +205,8 @@ class Program:
     ) -> QualifiedName | None:
         """Returns the definition that a dotted name refers to, through imports and re-exports; or None.
 
-        Args:
-          module: the module in which the name occurs.
-          name: dotted.
-          seen: the paths and first names that were looked up already. A module that seems to import a name from itself
-            would otherwise make the name longer without end.
+        `seen` are the paths and first names that were looked up already. A module that seems to import a name from
+        itself would otherwise make the name longer without end.
         """
         seen = set() if seen is None else seen
         parts = name.split(".")
@@ -263,11 +258,7 @@ class Program:
 
     @cached_property
     def _naming(self) -> Mapping[QualifiedName, Collection[QualifiedName]]:
-        naming: dict[QualifiedName, set[QualifiedName]] = {}
-        for place, named in self.named_by.items():
-            for each in named:
-                naming.setdefault(each, set()).add(place)
-        return naming
+        return group_pairs((each, place) for place, named in self.named_by.items() for each in named)
 
     def does_import(self, path: Path, wanted: str) -> bool:
         """Returns whether a file imports a package, itself or through other files of the program."""

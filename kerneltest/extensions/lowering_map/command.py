@@ -69,23 +69,17 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
     for source in [*chosen.maps, *chosen.jax] or [""]:
         try:
             if isinstance(source, Path):
-                lowering_map = read_map(source)
+                found = read_map(source)
             else:
                 subject = f"JAX {source}" if source else "the installed JAX"
                 duration = "" if primitives else "; all primitives take minutes"
                 print(for_terminal(f"measuring {subject}{duration}"), flush=True)
-                lowering_map = measure(
-                    targets=targets,
-                    primitives=primitives,
-                    compiled=chosen.compile,
-                    jax=source,
-                    python=chosen.python or PYTHON,
-                )
+                found = measure(targets, primitives, chosen.compile, jax=source, python=chosen.python or PYTHON)
         except MapError as error:
             problems.append(error)
             continue
-        print(for_terminal(f"{lowering_map.title}: {format_counts(lowering_map)}"), flush=True)
-        yield lowering_map
+        print(for_terminal(f"{found.title}: {format_counts(found)}"), flush=True)
+        yield found
 
 
 def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "LoweringMap | None") -> bool:

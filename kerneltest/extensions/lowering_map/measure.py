@@ -20,23 +20,12 @@ _FIELDS = ("id", "platform", "device_kind", "triton_backend", "arch", "warp", "t
 
 
 def measure(
-    *,
-    targets: Sequence[str] = (),
-    primitives: Sequence[str] = (),
-    compiled: bool = False,
-    jax: str = "",
-    python: str = PYTHON,
+    targets: Sequence[str], primitives: Sequence[str], compiled: bool = False, *, jax: str = "", python: str = PYTHON
 ) -> LoweringMap:
     """Measures the map of the installed JAX, or of another version in an environment that uv creates.
 
-    Args:
-      targets, primitives: to probe; all if there are none.
-      compiled: whether to compile what lowers.
-      jax: the version of JAX; "" for the installed one.
-      python: the version of Python for `jax`.
-
-    Raises:
-      MapError: a target, primitive or version is unknown, uv is missing, or the probe fails.
+    All targets and primitives are probed if none are given. Raises a MapError if one of them or a version is unknown,
+    uv is missing, or the probe fails.
     """
     described = describe_targets(targets)
     compiled_for = (targets or [*TARGETS, *TPUS]) if compiled else ()
@@ -55,11 +44,7 @@ def measure(
 
 
 def describe_targets(targets: Sequence[str]) -> str:
-    """Returns targets as JSON for the probe, which does not import kerneltest.
-
-    Raises:
-      MapError: a target is unknown.
-    """
+    """Returns targets as JSON for the probe, which does not import kerneltest; raises a MapError for an unknown one."""
     known = {**TARGETS, **TPUS}
     if unknown := [name for name in targets if name not in known]:
         raise MapError(f"unknown target {', '.join(unknown)}; known are {', '.join(known)}")

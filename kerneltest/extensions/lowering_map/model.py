@@ -17,6 +17,7 @@ from tabulate import tabulate
 
 from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.files import read_regular_file
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.targets import TPUS
 
@@ -28,24 +29,16 @@ class MapError(UnusableInputError):
 
 
 class LoweringOutcome(StrEnum):
-    """The outcome of a cell, from best to worst.
+    """The outcome of a cell, from best to worst."""
 
-    Attributes:
-      meaning: an explanation, as reports show it.
-    """
-
-    meaning: str
+    meaning: str  # an explanation, as reports show it
 
     def __new__(cls, value: str, meaning: str) -> Self:
         member = str.__new__(cls, value)
-        member._value_ = value
-        member.meaning = meaning
+        member._value_, member.meaning = value, meaning
         return member
 
-    COMPILES = (
-        "compiles",
-        "it lowers, and the compiler accepts the result: `triton` for GPUs, libtpu for TPUs",
-    )
+    COMPILES = "compiles", "it lowers, and the compiler accepts the result: `triton` for GPUs, libtpu for TPUs"
     LOWERS = "lowers", "JAX lowers it to Triton IR for a GPU, to a Mosaic module for a TPU"
     ERROR = "error", "JAX has a lowering rule that refuses this use, or the compiler refuses the lowered code"
     UNIMPLEMENTED = "unimplemented", "JAX has no lowering rule for it, or for a primitive it consists of"
@@ -107,12 +100,9 @@ class LoweringMap:
         return tuple(f"{name} {version}" for name, version in versions.items() if version)
 
     @property
-    def kinds(self) -> Mapping[str, tuple[str, ...]]:
+    def kinds(self) -> Mapping[str, Sequence[str]]:
         """The targets by kind, `GPUs` and `TPUs`, without kinds that have no target."""
-        kinds: dict[str, list[str]] = {}
-        for target in self.targets:
-            kinds.setdefault("TPUs" if target in TPUS else "GPUs", []).append(target)
-        return {kind: tuple(targets) for kind, targets in kinds.items()}
+        return group_pairs(("TPUs" if target in TPUS else "GPUs", target) for target in self.targets)
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -150,23 +140,15 @@ class LoweringMap:
     @property
     def agreeing_targets(self) -> tuple[tuple[str, ...], ...]:
         """The targets, grouped so that those of a group have the same outcome in every cell."""
-        together: dict[frozenset[tuple[str, str, str]], list[str]] = {}
-        for target in self.targets:
-            outcomes = frozenset(
-                (cell.primitive, cell.dtype, result.outcome)
-                for cell, result in self.cells.items()
-                if cell.target == target
-            )
-            together.setdefault(outcomes, []).append(target)
+        outcomes: dict[str, set[tuple[str, str, str]]] = {target: set() for target in self.targets}
+        for (primitive, dtype, target), result in self.cells.items():
+            outcomes[target].add((primitive, dtype, result.outcome))
+        together = group_pairs((frozenset(own), target) for target, own in outcomes.items())
         return tuple(map(tuple, together.values()))
 
 
 def read_map(path: Path) -> LoweringMap:
-    """Reads a map.
-
-    Raises:
-      MapError: the file is missing, corrupt or of another schema.
-    """
+    """Reads a map; raises a MapError if the file is missing, corrupt or of another schema."""
     try:
         return parse_map(read_regular_file(path).decode(), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -174,15 +156,7 @@ def read_map(path: Path) -> LoweringMap:
 
 
 def parse_map(text: str, source: str) -> LoweringMap:
-    """Parses the JSON of a map.
-
-    Args:
-      text: to parse.
-      source: its origin, for the error.
-
-    Raises:
-      MapError: the text is corrupt or of another schema.
-    """
+    """Parses the JSON of a map; raises a MapError with its `source` if it is corrupt or of another schema."""
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:
@@ -249,8 +223,7 @@ class LoweringChange:
 def compare_maps(old: LoweringMap, new: LoweringMap) -> tuple[LoweringChange, ...]:
     """Returns the changes, over the primitives and targets that both maps have.
 
-    Raises:
-      MapError: the maps have nothing in common, or only one was compiled.
+    Raises a MapError if the maps have nothing in common, or only one was compiled.
     """
     if bool(old.compilers) != bool(new.compilers):
         raise MapError("only one of the maps was compiled: measure both with --compile, or both without")
@@ -258,8 +231,13 @@ def compare_maps(old: LoweringMap, new: LoweringMap) -> tuple[LoweringChange, ..
     primitives = old.groups.keys() & new.groups.keys()
     if not targets or not primitives:
         raise MapError("the maps have no target or no primitive in common")
-    cells = [c for c in {**new.cells, **old.cells} if c.primitive in primitives and c.target in targets]
-    changes = [change for cell in cells if (change := _change(cell, old, new))]
+    changes = []
+    for cell in {**new.cells, **old.cells}:
+        results = [lowering_map.cells.get(cell) for lowering_map in (old, new)]
+        before, after = (str(result.outcome) if result else REFUSED for result in results)
+        if cell.primitive in primitives and cell.target in targets and (before in _LOWERED) != (after in _LOWERED):
+            message = next((result.message for result in results if result and not result.outcome.is_lowered), "")
+            changes.append(LoweringChange(cell.primitive, before, after, (cell.dtype,), (cell.target,), message))
     return tuple(_merge(_merge(changes, "dtypes"), "targets"))
 
 
@@ -270,22 +248,10 @@ def successive_changes(
     return [(old, new, compare_maps(old, new)) for old, new in pairwise(maps)]
 
 
-def _change(cell: MapCell, old: LoweringMap, new: LoweringMap) -> LoweringChange | None:
-    results = [lowering_map.cells.get(cell) for lowering_map in (old, new)]
-    before, after = (str(result.outcome) if result else REFUSED for result in results)
-    if (before in _LOWERED) == (after in _LOWERED):
-        return None
-    message = next((result.message for result in results if result and not result.outcome.is_lowered), "")
-    return LoweringChange(cell.primitive, before, after, (cell.dtype,), (cell.target,), message)
-
-
 def _merge(changes: Iterable[LoweringChange], field: Literal["dtypes", "targets"]) -> Iterator[LoweringChange]:
     """Merges changes that differ in one field only, and keeps the first of their messages."""
-    alike: dict[LoweringChange, list[LoweringChange]] = {}
-    for change in changes:
-        without: dict[str, Any] = {field: (), "message": ""}
-        alike.setdefault(replace(change, **without), []).append(change)
-    for first, *others in alike.values():
+    without: dict[str, Any] = {field: (), "message": ""}
+    for first, *others in group_pairs((replace(change, **without), change) for change in changes).values():
         merged: dict[str, Any] = {field: tuple(value for each in (first, *others) for value in getattr(each, field))}
         yield replace(first, **merged)
 
@@ -324,6 +290,7 @@ class LoweringTable:
 
 def tabulate_maps(maps: Sequence[LoweringMap]) -> LoweringTable:
     """Returns the table of one or more maps."""
+    columns: list[tuple[str, LoweringMap, Sequence[str]]]
     if len(maps) == 1:
         columns = [(" ".join(agreeing), maps[0], agreeing[:1]) for agreeing in maps[0].agreeing_targets]
     else:
@@ -357,12 +324,7 @@ def format_counts(lowering_map: LoweringMap) -> str:
 
 
 def format_change(change: LoweringChange, targets: Sequence[str]) -> str:
-    """Formats a change on one line.
-
-    Args:
-      change: to format.
-      targets: of the map; the change's are named unless they are all of these.
-    """
+    """Formats a change on one line; its targets are named unless they are all `targets` of the map."""
     places = "" if set(change.targets) == set(targets) else f" on {_places(change.targets, targets)}"
     line = f"{change.primitive} ({short_dtypes(change.dtypes)}){places}: {change.before} -> {change.after}"
     return f"{line}: {change.message}" if change.stopped and change.message else line
@@ -380,14 +342,10 @@ def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) ->
     results = [result for of_target in by_dtype.values() for result in of_target.values()]
     if not results:
         return TableEntry(NOT_ASKED, "", ())
-    outcomes = {result.outcome for result in results}
-    if len(outcomes) == 1:
-        state = str(outcomes.pop())
-    else:
-        state = PARTLY if any(outcome.is_lowered for outcome in outcomes) else str(LoweringOutcome.ERROR)
-    targets_by_text: dict[str, list[str]] = {}
-    for target, of_target in by_dtype.items():
-        targets_by_text.setdefault(_dtypes_by_outcome(of_target), []).append(target)
+    first, *others = {result.outcome for result in results}
+    lowers = any(outcome.is_lowered for outcome in (first, *others))
+    state = str(first) if not others else PARTLY if lowers else str(LoweringOutcome.ERROR)
+    targets_by_text = group_pairs((_dtypes_by_outcome(of_target), target) for target, of_target in by_dtype.items())
     apart = len(targets_by_text) > 1
     text = "; ".join(f"{' '.join(alike)}: {text}" if apart else text for text, alike in targets_by_text.items())
     reasons = dict.fromkeys(f"{short_dtypes(result.dtypes)}: {result.message}" for result in results if result.message)
@@ -396,10 +354,8 @@ def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) ->
 
 def _dtypes_by_outcome(results: Mapping[str, LoweringResult]) -> str:
     by_outcome = {o: [dtype for dtype, result in results.items() if result.outcome == o] for o in LoweringOutcome}
-    present = {outcome: dtypes for outcome, dtypes in by_outcome.items() if dtypes}
-    if len(present) == 1:
-        return str(*present)
-    return ", ".join(f"{outcome} {short_dtypes(dtypes)}" for outcome, dtypes in present.items())
+    present = [(str(outcome), short_dtypes(dtypes)) for outcome, dtypes in by_outcome.items() if dtypes]
+    return present[0][0] if len(present) == 1 else ", ".join(map(" ".join, present))
 
 
 def print_table(maps: Sequence[LoweringMap]) -> None:

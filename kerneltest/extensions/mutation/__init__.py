@@ -4,8 +4,7 @@ A mutant is made from the kernel's jaxpr, so that any kernel can be mutated with
 registry of the changes, with kerneltest's own; `mutants` finds the places where they apply, and traces mutants in place
 of the kernel. `judging` plans a pairing and runs its cases on each mutant until one finds it. `results` counts the
 trials, tries declarations that find more, and formats both. `run` spreads the work over processes, for `kerneltest
-mutate` in `commands`. With `--kt-mutate`, `plugin` loads `items`: a run then judges the mutants of each pairing after
-the pairing itself.
+mutate` in `commands`. With `--kt-mutate`, `plugin` has a run judge the mutants of each pairing after the pairing.
 
 `coverage` records the states of masks, branches, loops and grids while a kernel is evaluated, and lists those that no
 planned case exercises: `kerneltest coverage`.

@@ -1,11 +1,13 @@
 """The commands `kerneltest mutate FILE[::NAME]...` and `kerneltest coverage FILE[::NAME]...`."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kerneltest.cli.command_registry import add_setting, command
 from kerneltest.core.failures import UnusableInputError
+from kerneltest.core.ids import PairingId
 from kerneltest.core.media import for_terminal, lines_for_terminal
 
 
@@ -31,7 +33,8 @@ def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
 def _mutate(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import BACKENDS
     from kerneltest.extensions.mutation.operators import OPERATORS
-    from kerneltest.extensions.mutation.run import MutationPool, MutationRun, Task, find_pairings
+    from kerneltest.extensions.mutation.run import MutationPool, Task, find_pairings, judge_pairing
+    from kerneltest.records.files import dumps
 
     if chosen.list:
         for operator in OPERATORS.entries():
@@ -41,17 +44,22 @@ def _mutate(chosen: argparse.Namespace) -> int:
         raise UnusableInputError(f"--jobs must be at least 1, not {chosen.jobs}")
     if not chosen.pairings:
         raise UnusableInputError("name a test file, as in kerneltest mutate tests/test_softmax.py")
-    pairings = [find_pairings(place) for place in chosen.pairings]
+    pairings = [found for place in chosen.pairings for found in find_pairings(place).items()]
     names = {operator.name for operator in OPERATORS.entries()}  # a conftest may have added some
     operators = tuple(filter(None, chosen.operators.split(",")))
     if unknown := sorted(set(operators) - names):
         raise UnusableInputError(f"no operator is called {unknown[0]}; --list shows them")
     options = Task(",".join(chosen.backends) or BACKENDS, chosen.depth, operators=operators, timeout=chosen.timeout)
+    results: list[dict[str, Any]] = []
     with MutationPool(chosen.jobs) as pool:
-        run = MutationRun(options, pool, not chosen.no_advice, chosen.all, chosen.json)
-        scores = [score for pairing in pairings for score in run.judge_pairings(pairing)]
+        for pairing_id, pairing in pairings:
+            suite = PairingId.parse(pairing_id)
+            task = replace(options, suite=Path(suite.file), name=suite.name)
+            results.append(judge_pairing(task, pairing, pool, with_advice=not chosen.no_advice, lists_all=chosen.all))
+            if chosen.json is not None:  # now, since a later pairing may end the run
+                chosen.json.write_text(dumps(results) + "\n", encoding="utf-8")
     # Without a judged mutant, the score of a pairing is 0.
-    return int(any((score or 0.0) < chosen.least for score in scores))
+    return int(any((result["score"] or 0.0) < chosen.least for result in results))
 
 
 # `kerneltest coverage FILE[::NAME]...`: lists the states of kernels that the planned cases never reach.

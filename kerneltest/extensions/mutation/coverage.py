@@ -9,14 +9,12 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.source_location import source_line
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.item import Item
 from kerneltest.execute.watchdog import limit_time
 from kerneltest.extensions.mutation.judging import VALUES, plan_items
-from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Phase
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
 from kerneltest.trace.machine import UnknownError
@@ -58,21 +56,16 @@ class PairingCoverage:
 def measure_coverage(pairing: Pairing, pairing_id: str, depth: str, seconds: float = 0.0) -> PairingCoverage:
     """Evaluates the planned cases of values on a kernel, and records what they exercise.
 
-    Args:
-      pairing, pairing_id: whose cases are planned.
-      depth: of the plan.
-      seconds: that the cases of one signature may take; they are left out if they take longer. 0 for no limit.
-
-    Raises:
-      UnfitPairingError: interpret mode runs none of its cases.
+    The cases of a signature are left out if they take longer than some seconds; 0 for no limit. Raises an
+    UnfitPairingError if interpret mode runs no case.
     """
     coverage, cache = PairingCoverage(), Cache()
-    signatures: dict[Signature, list[tuple[Item, AnyCase]]] = {}
     journal = cache.process.journal
     with without_debugging(), limit_time(journal, seconds):
-        for item in plan_items(pairing, pairing_id, "interpret", depth, journal):
-            for case in item.cases() if item.group.name in VALUES else ():
-                signatures.setdefault(case.signature, []).append((item, case))
+        planned = [
+            item for item in plan_items(pairing, pairing_id, "interpret", depth, journal) if item.group.name in VALUES
+        ]
+        signatures = group_pairs((case.signature, (item, case)) for item in planned for case in item.cases())
         for signature, pairs in signatures.items():
             item, case = pairs[0]
             try:

@@ -45,12 +45,10 @@ class TrialEnd(StrEnum):
 
     KILLED = "killed"
     SURVIVED = "survived"
+    # not one bit of its results differs from the kernel's, with rounding and without, at this depth and the next
     EQUIVALENT = "equivalent"
-    """Not one bit of its results differs from the kernel's, with rounding and without, at this depth and the next."""
-    UNDECIDED = "undecided"
-    """No case finds it, and NumPy cannot evaluate the kernel, so that it may be equivalent."""
-    INVALID = "invalid"
-    """It cannot be made, or does not run."""
+    UNDECIDED = "undecided"  # no case finds it; NumPy cannot evaluate the kernel, so that it may be equivalent
+    INVALID = "invalid"  # it cannot be made, or does not run
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +98,8 @@ class SignatureCases:
     ) -> Iterator[tuple[tuple[Item, AnyCase], float | None]]:
         """Yields the cases in which a mutant's bits differ, first in its own dtypes and then without rounding.
 
-        Yields:
-          A case with its item, and the largest difference relative to the largest result; None if that is unknown.
-
-        Raises:
-          Failure: the mutant takes too long.
+        With each comes its largest difference relative to the largest result; None if that is unknown. Raises a Failure
+        if the mutant takes too long.
         """
         if self._inputs is None:
             columns = zip(*(plain.expectations.inputs(item.pairing, case) for item, case in self.pairs), strict=True)
@@ -120,10 +115,8 @@ class SignatureCases:
                 continue
             outputs = self._evaluate(rounds, mutated, mutant, self._inputs)
             for row, pair in enumerate(self.pairs):
-                if row in seen:
-                    continue
                 size = None if before is None or outputs is None else _difference(before, outputs, row)
-                if size != 0:
+                if row not in seen and size != 0:
                     seen.add(row)
                     yield pair, size
 
@@ -132,23 +125,18 @@ class SignatureCases:
         cache.process.begin_case(item.name, case)
         cache.process.enter_phase(Phase.RUNNING)
         try:
-            if rounds:
-                return _own(traced, inputs)
-            trace_wide = functools.partial(cache.traces.wide, item.pairing, case.signature, item.backend, traced)
-            return list(cache.formulas.kernel(traced, trace_wide)(inputs))
+            if not rounds:
+                trace_wide = functools.partial(cache.traces.wide, item.pairing, case.signature, item.backend, traced)
+                return list(cache.formulas.kernel(traced, trace_wide)(inputs))
+            if not isinstance(evaluation := evaluate(traced), NumpyEvaluation):
+                return None
+            for leaves in zip(*inputs, strict=True):
+                evaluation.check_blocks(leaves)
+            return list(evaluation.rows(inputs))
         except Exception as error:  # a kernel that NumPy cannot evaluate, or told where the case is judged
             if (hang := underlying_hang(error)) is not None:
                 raise hang from error
             return None
-
-
-def _own(traced: Traced, inputs: Sequence[Array]) -> _Outputs:
-    evaluation = evaluate(traced)
-    if not isinstance(evaluation, NumpyEvaluation):
-        return None
-    for leaves in zip(*inputs, strict=True):
-        evaluation.check_blocks(leaves)
-    return list(evaluation.rows(inputs))
 
 
 def _difference(before: Sequence[Array], outputs: Sequence[Array], row: int) -> float:
@@ -231,11 +219,6 @@ class RunningTrial:
     deeper: str = ""  # where they differ at the next depth; "" if they do not, or if that is not known
     disregarded: set[str] = field(default_factory=set)  # the cases that have a finding in the unchanged kernel
     started: float = field(default_factory=time.perf_counter)
-
-    @property
-    def is_undistinguished(self) -> bool:
-        """True if it ran, no case found it, and its results never differed from the kernel's."""
-        return self.is_evaluated and self.kill is None and not self.problem and not self.difference[1]
 
     def run_values(self, part: KernelCases, cache: Cache, tracer: MutantTracer) -> bool:
         """Runs the cases whose values differ from the kernel's; returns whether the trial is over."""
@@ -359,15 +342,8 @@ def plan_items(
 ) -> list[Item]:
     """Returns the items of a pairing that can judge mutants of its kernel, ordered by backend.
 
-    Args:
-      pairing: the pairing whose kernel is mutated.
-      pairing_id: its node id.
-      backends: ids or patterns of backends, separated by commas; those that do not apply or are missing are left out.
-      depth: the depth of the plan.
-      journal: notes the steps, for whoever limits their time.
-
-    Raises:
-      UnfitPairingError: none of its cases runs on any of the backends.
+    `backends` are ids or patterns, separated by commas; those that do not apply or are missing are left out. A journal
+    notes the steps, for whoever limits their time. Raises an UnfitPairingError if no case runs on any of the backends.
     """
     chosen = resolve(backends.split(","))
     plan = plan_pairing(pairing, pairing_id, chosen, RunSettings(depth=depth), journal)
@@ -391,10 +367,8 @@ def fit_items(items: Collection[Item], backends: Sequence[str]) -> list[Item]:
 class MutationSession:
     """A pairing, ready to judge mutants of its kernel.
 
-    Args:
-      items: of the pairing, as `plan_items` returns them.
-      judged: a cache with which they have been run; its oracle's results are used.
-      journal: in which evaluations are noted, for whoever limits their time.
+    The items are those of `plan_items`. The oracle's results of a cache with which they were `judged` are used. A
+    journal notes evaluations, for whoever limits their time.
     """
 
     def __init__(self, items: Sequence[Item], judged: Cache | None = None, journal: Journal | None = None) -> None:
@@ -402,7 +376,6 @@ class MutationSession:
         self.pairing = items[0].pairing.origin
         self._kills: Counter[tuple[Signature, str]] = Counter()
         self._parts: list[KernelCases] = []
-        self._deeper: list[KernelCases] | None = None  # made on first use
         self._planned = items[0]
         self._judged = judged
         with without_debugging():
@@ -473,15 +446,14 @@ class MutationSession:
         trial = RunningTrial(mutant, self._kills)
         try:
             with without_debugging():
-                self.run_cases(trial)
-                if trial.is_undistinguished:
+                self._run_cases(trial)
+                if trial.is_evaluated and not (trial.kill or trial.problem or trial.difference[1]):
                     self._look_deeper(trial)
         finally:
             self._journal.stop()
         return trial.end()
 
-    def run_cases(self, trial: RunningTrial) -> None:
-        """Runs the cases of all parts on a trial's mutant until the trial is over."""
+    def _run_cases(self, trial: RunningTrial) -> None:
         for part in self._parts:
             tracer = MutantTracer(part.traces, trial.mutant)
             own = part.cache
@@ -493,8 +465,6 @@ class MutationSession:
 
     def _look_deeper(self, trial: RunningTrial) -> None:
         # Without rounding, all dtypes compute the same, so only the first float dtype is compared that way.
-        if self._deeper is None:
-            self._deeper = self._plan_deeper()
         first: KernelCases | None = None  # that has float arguments
         for part in self._deeper:
             tracer = MutantTracer(part.traces, trial.mutant)
@@ -521,7 +491,8 @@ class MutationSession:
                         trial.deeper = f"{hang} ({signature})"
                         return
 
-    def _plan_deeper(self) -> list[KernelCases]:
+    @functools.cached_property
+    def _deeper(self) -> list[KernelCases]:
         planned = self._planned
         settings = RunSettings(depth=_NEXT_DEPTH[planned.depth], seed=planned.seed)
         plan = plan_pairing(

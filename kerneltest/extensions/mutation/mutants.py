@@ -54,8 +54,7 @@ def find_mutants(jaxpr: ClosedJaxpr, operators: Collection[Operator]) -> Iterato
 def apply_mutant(jaxpr: ClosedJaxpr, mutant: KernelMutant) -> ClosedJaxpr | None:
     """Returns a jaxpr with located equations as the mutant has it; None if it has none of the mutant's equations.
 
-    Raises:
-      Exception: an equation cannot be changed in this way.
+    Raises any exception if an equation cannot be changed in this way.
     """
     operator = OPERATORS.get(mutant.operator)
     assert operator is not None

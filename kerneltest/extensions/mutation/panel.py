@@ -4,16 +4,13 @@ Scores come from runs with `--kt-mutate`, and from the files of `kerneltest repo
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerneltest.report.panels import LineNote, MatrixColumn, Panel, Section, register_panel
 
 if TYPE_CHECKING:
-    from kerneltest.extensions.mutation.results import StoredCoverage
     from kerneltest.records.runs import Overlay
-    from kerneltest.records.schema import MutationScore
 
 _NAME = "mutants"
 _MOST_SURVIVORS = 200  # of a pairing
@@ -30,17 +27,11 @@ def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
         return None
     from kerneltest.extensions.mutation.results import StoredCoverage, read_results
     from kerneltest.records.schema import MutationScore
+    from kerneltest.report.panels import render_text
 
     given = [result for path in chosen.mutants for result in read_results(path, MutationScore)]
     coverages = [result for path in chosen.coverage for result in read_results(path, StoredCoverage)]
-    scores = {each.pairing: each for each in (*merged.mutants, *given)}
-    return section_of([*scores.values()], coverages)
-
-
-def section_of(scores: "Sequence[MutationScore]", coverages: "Sequence[StoredCoverage]") -> Section:
-    """Returns the section for some scores and coverages, with their columns of the matrix and notes on sources."""
-    from kerneltest.report.panels import render_text
-
+    scores = [*{each.pairing: each for each in (*merged.mutants, *given)}.values()]
     html = render_text(
         Path(__file__).with_name("panel.html").read_text(encoding="utf-8"),
         scores=scores,

@@ -51,11 +51,7 @@ class StoredCoverage:
 
 
 def read_results(path: Path, kind: type[_Result]) -> list[_Result]:
-    """Reads the results in a file.
-
-    Raises:
-      UnusableInputError: the file cannot be read, or has other contents.
-    """
+    """Reads the results in a file; raises an UnusableInputError if the file cannot be read, or has other contents."""
     try:
         found: list[_Result] = TypeAdapter(list[kind]).validate_json(read_regular_file(path))  # type: ignore[valid-type]
     except (OSError, ValidationError) as error:
@@ -76,10 +72,9 @@ def count_ends(trials: Sequence[Trial]) -> MutantCounts:
 def score_of(pairing: str, trials: Sequence[Trial]) -> MutationScore:
     """Returns the score of a pairing for the records of a run."""
     left = tuple(
-        MutantTrial(ScoredMutant(each.file, each.line, each.phrase), str(trial.end), trial.note)
-        for trial in trials
-        for each in [trial.mutant]
-        if trial.end in (TrialEnd.SURVIVED, TrialEnd.UNDECIDED)
+        MutantTrial(ScoredMutant(each.mutant.file, each.mutant.line, each.mutant.phrase), str(each.end), each.note)
+        for each in trials
+        if each.end in (TrialEnd.SURVIVED, TrialEnd.UNDECIDED)
     )
     return MutationScore(pairing=pairing, mutants=left, **asdict(count_ends(trials)))
 
@@ -104,11 +99,11 @@ class Advice:
     def __str__(self) -> str:
         example = self.found[0].kill
         assert example is not None
-        text = f"{self.text}: finds {len(self.found)} of {self.of} remaining mutants"
-        text += f", one by {example.family} at {example.signature}"
-        if self.alarms:
-            text += f"; the kernel itself then has {self.alarms} findings, which you should look at first"
-        return text
+        count = (
+            f"finds {len(self.found)} of {self.of} remaining mutants, one by {example.family} at {example.signature}"
+        )
+        alarm = f"; the kernel itself then has {self.alarms} findings, which you should look at first"
+        return f"{self.text}: {count}{alarm if self.alarms else ''}"
 
 
 _DEEPER = {"quick": ("standard", "deep"), "standard": ("deep",), "deep": ()}
@@ -124,8 +119,7 @@ def advise(
 ) -> list[Advice]:
     """Tries changes of a declaration on mutants that survived, in interpret mode. A journal notes the evaluations.
 
-    Returns:
-      The changes that find some, in the order in which they were tried. Each is tried on the mutants that are left.
+    Returns the changes that find some, in the order in which they were tried, each on the mutants that were left.
     """
     left, found = list(survivors), []
     for text, other, its_depth in _options(pairing, depth):
@@ -167,8 +161,8 @@ def _options(pairing: Pairing, depth: str) -> Iterator[tuple[str, Pairing, str]]
 _SHOWN = 6  # families that are named
 
 
-def format_result(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice], *, all_of_them: bool) -> list[str]:
-    """Returns the lines that show a pairing's score, its survivors by line, and what would find them."""
+def format_result(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice], lists_all: bool) -> list[str]:
+    """Returns the lines that show a pairing's score, its survivors or all mutants, and what would find them."""
     seconds = sum(trial.seconds for trial in trials)
     lines = [f"{pairing}: {count_ends(trials)} ({seconds:.1f} s)"]
     by_family = Counter(trial.kill.family for trial in trials if trial.kill is not None).most_common()
@@ -177,22 +171,16 @@ def format_result(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice
         named = [f"{name} {count}" for name, count in by_family[:_SHOWN]] + [f"others {rest}"] * bool(rest)
         lines.append(f"  found first by: {', '.join(named)}")
     left = (TrialEnd.SURVIVED, TrialEnd.UNDECIDED)
-    listed = [trial for trial in trials if all_of_them or trial.end in left]
+    listed = [trial for trial in trials if lists_all or trial.end in left]
     for place, group in groupby(listed, key=lambda trial: trial.mutant.place):
         lines.append(f"  {place}  {source_line(place)}".rstrip())
-        lines += [f"    {line}" for trial in group for line in _format_trial(trial)]
-    lines += [f"  To find more: {each}" for each in advice]
-    return lines
-
-
-def _format_trial(trial: Trial) -> Iterator[str]:
-    mutant = trial.mutant
-    yield f"{trial.end}: {mutant.phrase} ({mutant.operator}, column {mutant.column})"
-    if trial.kill is not None:
-        kill = trial.kill
-        yield f"  by {kill.family} on {kill.backend}: {kill.verdict} at {kill.signature}"
-    if trial.note:
-        yield f"  {trial.note}"
+        for trial in group:
+            mutant, kill = trial.mutant, trial.kill
+            lines.append(f"    {trial.end}: {mutant.phrase} ({mutant.operator}, column {mutant.column})")
+            if kill is not None:
+                lines.append(f"      by {kill.family} on {kill.backend}: {kill.verdict} at {kill.signature}")
+            lines += [f"      {trial.note}"] * bool(trial.note)
+    return [*lines, *(f"  To find more: {each}" for each in advice)]
 
 
 def result_as_data(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice]) -> dict[str, Any]:

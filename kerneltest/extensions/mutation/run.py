@@ -1,9 +1,9 @@
 """A run of `kerneltest mutate`: the pairings of test files one after another, with progress and results."""
 
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +20,6 @@ from kerneltest.extensions.mutation.judging import MutationSession, Trial, Trial
 from kerneltest.extensions.mutation.mutants import KernelMutant
 from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.extensions.mutation.results import advise, count_disregarded, count_ends, format_result, result_as_data
-from kerneltest.records.files import dumps
 from kerneltest.records.journal import Journal
 from kerneltest.reproduce.rerun import SuiteImportError, import_suite
 from kerneltest.start.command_progress import CommandProgress
@@ -49,11 +48,7 @@ class Task:
 
 
 def import_pairings(suite: Path) -> dict[str, Pairing]:
-    """Returns the pairings of a test file by name.
-
-    Raises:
-      SuiteImportError: it cannot be imported.
-    """
+    """Returns the pairings of a test file by name; raises a SuiteImportError if it cannot be imported."""
     module = import_suite(suite.resolve())
     found = (pair for name, value in vars(module).items() for pair in iter_pairings(name, value))
     return {name: pairing for name, pairing in found if pairing.module == module.__name__}
@@ -62,9 +57,7 @@ def import_pairings(suite: Path) -> dict[str, Pairing]:
 def find_pairings(place: str) -> dict[str, Pairing]:
     """Returns the pairings of a test file, or the one that `FILE::NAME` names, by node id.
 
-    Raises:
-      SuiteImportError: the file cannot be imported.
-      UnusableInputError: it has no pairing of that name, or none at all.
+    Raises a SuiteImportError if the file cannot be imported, an UnusableInputError if it has no such pairing.
     """
     chosen = PairingId.parse(place)
     try:
@@ -78,11 +71,7 @@ def find_pairings(place: str) -> dict[str, Pairing]:
 
 
 def open_session(task: Task, pairing: Pairing, journal: Journal) -> tuple[MutationSession, list[KernelMutant]]:
-    """Returns the session of a task, whose evaluations are noted in a journal, and its mutants.
-
-    Raises:
-      UnfitPairingError: as `plan_items` does.
-    """
+    """Returns the session of a task and its mutants; a journal notes evaluations. Raises as `plan_items` does."""
     items = plan_items(pairing, task.pairing_id, task.backends, task.depth, journal)
     session = MutationSession(items, journal=journal)
     operators = [entry for entry in OPERATORS.entries() if not task.operators or entry.name in task.operators]
@@ -135,11 +124,7 @@ class MutationPool:
             self._children.close()
 
     def open(self, task: Task, pairing: Pairing) -> Sequence[KernelMutant]:
-        """Returns the mutants of a pairing.
-
-        Raises:
-          UnfitPairingError: as `plan_items` does, or the kernel ends the process that makes them.
-        """
+        """Returns the mutants of a pairing; raises an UnfitPairingError, also if the kernel ends the process."""
         if self._children is None:
             with limit_time(self._journal, task.timeout):
                 self._session, mutants = open_session(task, pairing, self._journal)
@@ -194,59 +179,37 @@ class MutationPool:
         return ""
 
 
-@dataclass(slots=True)
-class MutationRun:
-    """The options of a run, and its results so far."""
+def judge_pairing(
+    task: Task, pairing: Pairing, pool: MutationPool, *, with_advice: bool, lists_all: bool
+) -> dict[str, Any]:
+    """Judges a pairing, prints the result, and returns it as data; its score is None without mutants.
 
-    options: Task  # those of each pairing's task
-    pool: MutationPool  # the processes that judge
-    with_advice: bool  # whether to look for declarations that find survivors
-    lists_all: bool  # whether to list all mutants rather than survivors
-    json: Path | None  # a file for the results, written after each pairing; None for none
-    results: list[dict[str, Any]] = field(default_factory=list)  # those of the pairings so far
-
-    def judge_pairings(self, pairings: Mapping[str, Pairing]) -> Sequence[float | None]:
-        """Judges pairings, by node id, and prints the results.
-
-        Returns:
-          Their scores; None for one without mutants.
-        """
-        scores = []
-        for pairing_id, pairing in pairings.items():
-            suite = PairingId.parse(pairing_id)
-            task = replace(self.options, suite=Path(suite.file), name=suite.name)
-            self.results.append(self._judge(task, pairing))
-            scores.append(self.results[-1]["score"])
-            if self.json is not None:
-                self.json.write_text(dumps(self.results) + "\n", encoding="utf-8")
-        return scores
-
-    def _judge(self, task: Task, pairing: Pairing) -> dict[str, Any]:
-        progress = CommandProgress()
-        progress.show(f"{task.pairing_id}: making mutants")
-        try:
-            mutants = self.pool.open(task, pairing)
-        except UnfitPairingError as error:
-            progress.clear()
-            print(lines_for_terminal(f"{task.pairing_id}: no mutants: {error}"))
-            return {"pairing": task.pairing_id, "score": None, "problem": str(error)}
-        found: dict[int, Trial] = {}
-        for number, trial in self.pool.judge(task, mutants):
-            found[number] = trial
-            done = f"{len(found)} of {len(mutants)} mutants"
-            progress.show(f"{task.pairing_id}: {done}, {count_ends(list(found.values()))}")
-        trials = [found[number] for number in sorted(found)]
-        # Equivalent mutants are equal only for declared inputs.
-        left = (TrialEnd.SURVIVED, TrialEnd.UNDECIDED, TrialEnd.EQUIVALENT)
-        survivors = [trial.mutant for trial in trials if trial.end in left]
-        advice = []
-        if self.with_advice and count_ends(trials).survived:
-            with limit_time(journal := Journal(), task.timeout):
-                advice = advise(pairing, task.pairing_id, task.depth, survivors, progress.show, journal)
+    It looks for declarations that find survivors `with_advice`, and `lists_all` mutants rather than survivors.
+    """
+    progress = CommandProgress()
+    progress.show(f"{task.pairing_id}: making mutants")
+    try:
+        mutants = pool.open(task, pairing)
+    except UnfitPairingError as error:
         progress.clear()
-        if count := count_disregarded(trials):
-            left_out = "cases have a finding in the unchanged kernel; they judge no mutants"
-            print(for_terminal(f"{task.pairing_id}: {count} {left_out}"))
-        lines = format_result(task.pairing_id, trials, advice, all_of_them=self.lists_all)
-        print(lines_for_terminal("\n".join(lines)), flush=True)
-        return result_as_data(task.pairing_id, trials, advice)
+        print(lines_for_terminal(f"{task.pairing_id}: no mutants: {error}"))
+        return {"pairing": task.pairing_id, "score": None, "problem": str(error)}
+    found: dict[int, Trial] = {}
+    for number, trial in pool.judge(task, mutants):
+        found[number] = trial
+        done = f"{len(found)} of {len(mutants)} mutants"
+        progress.show(f"{task.pairing_id}: {done}, {count_ends(list(found.values()))}")
+    trials = [found[number] for number in sorted(found)]
+    # Equivalent mutants are equal only for declared inputs.
+    left = (TrialEnd.SURVIVED, TrialEnd.UNDECIDED, TrialEnd.EQUIVALENT)
+    survivors = [trial.mutant for trial in trials if trial.end in left]
+    advice = []
+    if with_advice and count_ends(trials).survived:
+        with limit_time(journal := Journal(), task.timeout):
+            advice = advise(pairing, task.pairing_id, task.depth, survivors, progress.show, journal)
+    progress.clear()
+    if count := count_disregarded(trials):
+        left_out = "cases have a finding in the unchanged kernel; they judge no mutants"
+        print(for_terminal(f"{task.pairing_id}: {count} {left_out}"))
+    print(lines_for_terminal("\n".join(format_result(task.pairing_id, trials, advice, lists_all))), flush=True)
+    return result_as_data(task.pairing_id, trials, advice)

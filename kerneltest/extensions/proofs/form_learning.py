@@ -238,9 +238,8 @@ class FormLearner:
     def learn(self) -> Forms:
         """Returns the forms.
 
-        Raises:
-          Undecided: a number has no formula, or no test tells forms apart.
-          Failure: the kernel does not lower at any of the sampled sizes.
+        Raises Undecided if a number has no formula or no test tells forms apart, a Failure if the kernel lowers
+        nowhere.
         """
         for row in sample_sizes(self.pairing, self.rng):
             self._lower(self._admitted_near(row))

@@ -116,12 +116,9 @@ class SizeTest:
 
 
 class FormulaLanguage:
-    """The atoms, monomials and tests that may occur in a kernel's formulas.
+    """The atoms, monomials and tests that may occur in the formulas of a kernel with some dims and blocks.
 
-    Args:
-      dims: names.
-      blocks: block lengths that the kernel may use.
-      most: the number of elements past which JAX may address arrays by wider integers; 0 if no array has more.
+    JAX may address arrays of more than `most` elements by wider integers; it is 0 if no array has as many.
     """
 
     def __init__(self, dims: Sequence[str], blocks: Sequence[int], most: int = 0) -> None:

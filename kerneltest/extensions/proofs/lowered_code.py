@@ -91,10 +91,6 @@ class SliceBlock(Generic[N]):
             for inner in step.blocks:
                 yield from inner.all_steps()
 
-    def axis_lengths(self) -> Iterator[N]:
-        """Yields the lengths of all axes of the tensors that operations compute."""
-        return (length for step in self.all_steps() for kind in step.types for length in kind.shape)
-
 
 def _map_block(block: Any, change: Callable[[Any], Any]) -> Any:
     def values(types: Any) -> Any:
@@ -121,11 +117,9 @@ class _Slicer:
     def __init__(self, body: Region) -> None:
         self.producers: dict[int, tuple[Operation, int]] = {}
         self.sources: dict[int, tuple[int, ...]] = {}  # by argument of a block: the values that it may have
-        self.types: dict[int, ValueType[int]] = {}
-        self.needed: set[int] = set()
+        self.types: dict[int, ValueType[int]] = dict.fromkeys(body.arguments, ValueType("int8", True, ()))
+        self.needed = set(body.arguments)
         roots: list[int] = []
-        self.types.update((n, ValueType("int8", True, ())) for n in body.arguments)
-        self.needed.update(body.arguments)
         self._read(body, roots)
         self._follow(roots)
         self.numbers = {number: i for i, number in enumerate(sorted(self.needed))}
@@ -267,9 +261,8 @@ class LoweredCode(Generic[N]):
 def lower_calls(pairing: Pairing, signature: Signature, target: Target) -> tuple[LoweredCode[int], ...]:
     """Lowers each Triton call of a kernel at the sizes of a signature.
 
-    Raises:
-      Failure: the kernel refuses these sizes or does not lower at them.
-      Undecided: a call cannot be followed.
+    Raises a Failure if the kernel refuses these sizes or does not lower at them, Undecided if a call cannot be
+    followed.
     """
     traced = trace(pairing, signature, target.platform)
     jaxpr = traced.jaxpr.jaxpr
@@ -295,9 +288,7 @@ def lower_calls(pairing: Pairing, signature: Signature, target: Target) -> tuple
 def parse_code(bytecode: bytes) -> Region:
     """Parses the body of a lowered call.
 
-    Raises:
-      Failure: Triton refuses it, as it does tensors that are too long.
-      Undecided: it has unknown types.
+    Raises a Failure if Triton refuses it, as it does tensors that are too long, Undecided if it has unknown types.
     """
     try:
         return parse_body(bytecode)

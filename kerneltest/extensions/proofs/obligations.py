@@ -1,20 +1,25 @@
 """Proof obligations of a form: accesses in bounds, integers that do not wrap, and programs that do not race."""
 
+import itertools
+import math
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.dims import Axis, AxisExpression
+from kerneltest.declare.domains import Interval
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.proofs.declaration_facts import (
-    atom_facts,
-    element_constraint,
-    length_polynomial,
-    size_constraints,
-    unbounded_assumption,
+from kerneltest.extensions.proofs.form_learning import (
+    LIMIT,
+    Form,
+    Forms,
+    largest_sizes,
+    lengths_near_blocks,
+    max_length,
 )
-from kerneltest.extensions.proofs.form_learning import Form, Forms, max_length
-from kerneltest.extensions.proofs.formulas import FormulaLanguage, Sizes, index_forms
+from kerneltest.extensions.proofs.formulas import Atom, FormulaLanguage, Sizes, index_forms
 from kerneltest.extensions.proofs.lowered_code import ACCESSES, Undecided, address_operands
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
@@ -31,6 +36,94 @@ from kerneltest.extensions.proofs.polynomial import (
 from kerneltest.extensions.proofs.solver import SolverAnswer, check
 from kerneltest.extensions.proofs.symbolic_execution import Block, Key, Requirement, Step, SymbolicExecution, Symbols
 from kerneltest.plan.signatures import Signature
+
+# Constraints that a declaration implies for sizes and values, and sizes at which to look for counterexamples.
+
+
+def size_constraints(pairing: Pairing, shapes: Iterator[tuple[Polynomial, ...]]) -> list[Constraint]:
+    """Returns the constraints that hold of every admitted size, and of arrays of these shapes."""
+    conditions = []
+    open_ended = {name for name, dim in pairing.dims.items() if max_length(dim) is None}
+    for name, dim in pairing.dims.items():
+        length = symbol(name)
+        if dim.values:
+            conditions.append(any_of(*(equal(length, value) for value in sorted(set(dim.values)))))
+            continue
+        greatest = max_length(dim)
+        conditions += [length >= dim.minimum, length < LIMIT if greatest is None else length <= greatest]
+        if dim.multiple_of > 1:
+            conditions.append(equal(Atom(name, "rest", dim.multiple_of).symbol, 0))
+    for shape in dict.fromkeys(shapes):
+        count = product(shape)
+        if any(name == dim or f"({dim}" in name for name in count.names for dim in open_ended):
+            conditions.append(count < LIMIT)
+    return conditions
+
+
+def unbounded_assumption(pairing: Pairing) -> str:
+    """Returns the assumption about lengths without a declared bound, in words, or ""."""
+    free = [name for name, dim in pairing.dims.items() if max_length(dim) is None]
+    return f"every array has fewer than 2^31 elements ({', '.join(free)} can be of any length)" if free else ""
+
+
+def candidate_sizes(pairing: Pairing, form: Form) -> Iterator[Sizes]:
+    """Yields admitted sizes of a form: small ones first, then the largest."""
+    rng = random.Random(1)
+    small = sorted(dict.fromkeys(form.seen), key=lambda row: math.prod(n + 1 for _, n in row))
+    few = {
+        name: sorted(set(dim.values)) or sorted({dim.fit(n) for n in lengths_near_blocks(dim)})
+        for name, dim in pairing.dims.items()
+    }
+    corners = list(itertools.islice(itertools.product(*few.values()), 4096))
+    corners = rng.sample(corners, min(len(corners), 24))
+    found = [*map(dict, small), *(dict(zip(few, row, strict=True)) for row in corners)]
+    found.sort(key=lambda sizes: math.prod(n + 1 for n in sizes.values()))
+    for row in dict.fromkeys(tuple(sizes.items()) for sizes in (*found, *largest_sizes(pairing))):
+        if form.covers(dict(row)) and all(pairing.dims[n].admits(x) or x in pairing.dims[n].values for n, x in row):
+            yield dict(row)
+
+
+def atom_facts(pairing: Pairing, language: FormulaLanguage, names: Iterator[str]) -> list[Constraint]:
+    """Returns the constraints that hold of the atoms among some names."""
+    found: list[Constraint] = []
+    for name in names:
+        atom = language.atoms.get(name)
+        if atom is not None:
+            greatest = max_length(pairing.dims[atom.dim])
+            found += atom.facts()
+            if atom.kind != "rest":  # the others grow with the length
+                found.append(atom.symbol <= atom.value(LIMIT - 1 if greatest is None else greatest))
+    return found
+
+
+def length_polynomial(axis: Axis) -> Polynomial:
+    """Returns the length of an axis of an argument."""
+    match axis:
+        case int():
+            return ONE * axis
+        case str():
+            return symbol(axis)
+        case AxisExpression():
+            terms = (product([length_polynomial(factor) for factor in term]) for term in axis.terms)
+            return sum(terms, ONE * axis.extra)
+
+
+def element_constraint(pairing: Pairing, path: str) -> Callable[[Polynomial], Constraint] | None:
+    """Returns the constraint that is declared for each integer in the argument of a path, or None."""
+    leaf = pairing.leaves.get(path)
+    if leaf is None:
+        return None
+    if leaf.kind.counts:
+        end = length_polynomial(leaf.bound) + (1 if leaf.kind.includes_end else 0)
+        least = leaf.least if leaf.sentinel is None else min(leaf.sentinel, leaf.least)
+        return (lambda value: between(value, least, end)) if leaf.sentinel is None or leaf.sentinel < 0 else None
+    if leaf.kind.is_mask and leaf.mask_values == (0, 1):
+        return lambda value: between(value, 0, 2)
+    domain = leaf.interval(leaf.dtypes[0])
+    if leaf.kind.is_data and isinstance(leaf.domain, Interval) and max(abs(domain.low), abs(domain.high)) < 2**62:
+        return lambda value: between(value, -int(-domain.low // 1), int(domain.high // 1) + 1)
+    return None
+
 
 # The memory accesses of a program as polynomials, with the requirements under which these are what it computes.
 
@@ -140,16 +233,7 @@ class Obligation:
 
 
 class FormVerifier:
-    """The obligations of a form, and queries about them.
-
-    Args:
-      pairing: declares sizes and values.
-      form: must have code.
-      language: of its formulas.
-
-    Raises:
-      Undecided: the code cannot be followed.
-    """
+    """The obligations of a form with code, and queries about them; raises Undecided if the code cannot be followed."""
 
     def __init__(self, pairing: Pairing, form: Form, language: FormulaLanguage) -> None:
         assert form.code is not None
@@ -240,8 +324,7 @@ class FormVerifier:
     def obligations(self) -> list[Obligation]:
         """Returns all obligations.
 
-        Raises:
-          Undecided: the premises contradict the sizes at which the code was lowered, so that anything would follow.
+        Raises Undecided if the premises contradict the sizes at which the code was lowered: anything would follow.
         """
         tautologies = ([access.enabled | ~access.enabled] for access in self.accesses)
         rows = [dict(row) for row in self.form.seen]
@@ -363,7 +446,8 @@ def describe_conditions(
         absent = "; no call at other sizes" if len(present) < len(call) else ""
         forms = f"{len(present)} form{'s' if len(present) > 1 else ''} ({'; '.join(map(str, present))}{absent})"
     yield f"the code lowered for {target} has {forms} at all sizes, {count}"
-    if any(length.constant is None for form in present if form.code for length in form.code.body.axis_lengths()):
+    steps = (step for form in present if form.code for step in form.code.body.all_steps())
+    if any(length.constant is None for step in steps for kind in step.types for length in kind.shape):
         yield f"no tensor has more than {MAX_TENSOR} elements, which is Triton's limit"
     cut = ", ".join(f"{name} is declared in blocks of {dim.block}" for name, dim in pairing.dims.items() if dim.block)
     yield f"dtypes and static arguments are {replace(signature, dims=())}" + (f", and {cut}" if cut else "")

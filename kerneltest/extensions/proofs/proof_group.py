@@ -42,11 +42,7 @@ class ProofGroup(Group):
         return None
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        """Passes a signature whose calls are all proved.
-
-        Raises:
-          Failure: a counterexample, or `unavailable` if a call is not decided.
-        """
+        """Passes a signature whose calls are all proved; raises the Failure of a counterexample or an open call."""
         from kerneltest.extensions.proofs.proof_search import ProofKind, prove_choice
         from kerneltest.extensions.proofs.solver import MISSING, available
 

@@ -1,5 +1,6 @@
 """`kt.prove`: proofs of kernels at all sizes, and counterexamples that the simulator confirms."""
 
+import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -20,11 +21,15 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.proofs import declaration_facts
 from kerneltest.extensions.proofs.form_learning import FormLearner, Forms
 from kerneltest.extensions.proofs.formulas import Sizes
 from kerneltest.extensions.proofs.lowered_code import Undecided, parse_code
-from kerneltest.extensions.proofs.obligations import FormVerifier, Obligation, describe_conditions
+from kerneltest.extensions.proofs.obligations import (
+    FormVerifier,
+    Obligation,
+    candidate_sizes,
+    describe_conditions,
+)
 from kerneltest.extensions.proofs.solver import MISSING, available
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.trace.partial_arrays import PartialArray
@@ -34,6 +39,7 @@ from kerneltest.trace.tracing import trace
 _SECONDS = 20.0  # to search for a counterexample to one obligation
 _MAX_ITERATIONS = 20_000  # of a loop in a replay
 _MAX_ELEMENTS = 2**22  # of all arrays together, up to which a replay allocates them
+_COMBINATIONS = 64  # of listed lengths, up to which each is proved by itself
 
 
 class ProofKind(StrEnum):
@@ -207,14 +213,18 @@ class _ProofSearch:
     def _is_proved(self, obligation: Obligation) -> bool:
         if obligation.is_proved({}):
             return True
-        rows = list(declaration_facts.listed_sizes(self.pairing))
-        return bool(rows) and all(map(obligation.is_proved, rows))
+        lists = {name: sorted(set(dim.values)) for name, dim in self.pairing.dims.items() if dim.values}
+        if not lists or math.prod(map(len, lists.values())) > _COMBINATIONS:
+            return False
+        return all(
+            obligation.is_proved(dict(zip(lists, row, strict=True))) for row in itertools.product(*lists.values())
+        )
 
     def _counterexample(self, verifier: FormVerifier, obligation: Obligation) -> Counterexample | None:
         until = time.monotonic() + _SECONDS
         # Any fault refutes that an index does not overflow.
         wanted = {obligation.verdict} if obligation.about_memory else {Verdict.OUT_OF_BOUNDS, Verdict.RACE}
-        for sizes in declaration_facts.candidate_sizes(self.pairing, verifier.form):
+        for sizes in candidate_sizes(self.pairing, verifier.form):
             if time.monotonic() > until:
                 return None
             if not self.pairing.admits(sizes, dict(self.signature.statics)):

@@ -34,10 +34,8 @@ class SolverAnswer:
 def check(constraints: Sequence[Constraint], *, exact: bool = False) -> SolverAnswer:
     """Checks whether constraints can hold together; z3 must be installed.
 
-    Args:
-      constraints: to hold.
-      exact: whether to use integer multiplication. Otherwise each product of names is an independent integer: the
-        query is linear and fast, `unsat` is still right, but the model of `sat` may not exist.
+    Unless it is `exact`, each product of names is an independent integer: the query is linear and fast, `unsat` is
+    still right, but the model of `sat` may not exist.
     """
     import z3
 

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from kerneltest.extensions.proofs.formulas import split_multiple
-from kerneltest.extensions.proofs.lowered_code import LoweredCode, SliceBlock, SliceStep, Undecided, ValueType
+from kerneltest.extensions.proofs.lowered_code import (
+    LoweredCode,
+    SliceBlock,
+    SliceStep,
+    Undecided,
+    ValueType,
+    address_operands,
+)
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
     TRUE,
@@ -68,9 +75,8 @@ class Symbols:
     def __init__(self) -> None:
         self._facts: dict[str, tuple[Constraint, ...]] = {}
         self._names: dict[object, str] = {}
-        self.unknown: dict[
-            str, str
-        ] = {}  # of integers about which too little is known: the operations that compute them
+        # of integers about which too little is known: the operations that compute them
+        self.unknown: dict[str, str] = {}
         self.loaded: dict[str, SymbolicPointer] = {}  # of loaded integers: their elements
         self.value_numbers: dict[str, int] = {}  # in the code
 
@@ -104,13 +110,10 @@ class Symbols:
 
 
 class SymbolicExecution:
-    """The values of one program.
+    """The values of one program of a code with formulas as numbers; `symbols` takes in new names.
 
-    Args:
-      code: with formulas as numbers.
-      symbols: takes in new names.
-      declared: by the number of an array, the constraint that is declared for the integers in it.
-      suffix: distinguishes the program's names from another program's.
+    By the number of an array, `declared` has the constraint of the integers in it. The suffix distinguishes the
+    program's names from another program's.
     """
 
     def __init__(
@@ -150,11 +153,7 @@ class SymbolicExecution:
     # Values
 
     def value(self, number: int, coordinates: Coordinates = ()) -> SymbolicValue:
-        """Returns a value at given coordinates of a tensor.
-
-        Raises:
-          Undecided: it is a pointer that cannot be followed.
-        """
+        """Returns a value at given coordinates of a tensor; raises Undecided for a pointer that cannot be followed."""
         if number < 0:
             raise Undecided("an address depends on a value that cannot be followed")
         key = (number, coordinates)
@@ -199,11 +198,9 @@ class SymbolicExecution:
             found = self._control_flow_result(producer, coordinates)
         elif rule := _RULES.get(step.name):
             found = rule(self, step, coordinates)
-        return self._unknown_value(step, number, coordinates) if found is None else found
-
-    def _unknown_value(self, step: Step, number: int, coordinates: Coordinates) -> SymbolicValue:
-        """Returns a new name for a value of which only the type is known; raises Undecided for a pointer."""
-        kind = self.types[number]
+        if found is not None:
+            return found
+        kind = self.types[number]  # nothing else is known of the value
         where = f" at {step.place}" if step.place else ""
         if kind.pointer:
             raise Undecided(f"{step.name}{where} computes a pointer that cannot be followed")
@@ -232,11 +229,7 @@ class SymbolicExecution:
         return value
 
     def select(self, condition: Constraint, yes: SymbolicValue, no: SymbolicValue) -> SymbolicValue:
-        """Returns `yes` where a condition holds, else `no`.
-
-        Raises:
-          Undecided: they are pointers into different arrays.
-        """
+        """Returns `yes` where a condition holds, else `no`; raises Undecided for pointers into different arrays."""
         if yes == no:
             return yes
         if isinstance(yes, SymbolicPointer) and isinstance(no, SymbolicPointer):
@@ -293,15 +286,14 @@ class SymbolicExecution:
     def load(self, step: Step, coordinates: Coordinates) -> SymbolicValue | None:
         """Returns a new name for a loaded integer, with the constraint that is declared for the array's elements."""
         number = step.results[0]
-        pointer, *rest = step.operands
-        sizes = dict(step.fixed).get("operandSegmentSizes", (1, int(len(rest) > 0), int(len(rest) > 1)))
-        _, has_mask, has_other = sizes
+        pointer, *masks = address_operands(step.name, step.operands, dict(step.fixed).get("operandSegmentSizes"))
+        others = step.operands[1 + len(masks) :]
         address = self.pointer(pointer, coordinates)
-        mask = self.boolean(rest[0], coordinates) if has_mask else TRUE
+        mask = self.boolean(masks[0], coordinates) if masks else TRUE
         kind = self.types[number]
         if kind.pointer or kind.dtype == "bool":
             return None
-        other = self.value(rest[-1], coordinates) if has_other and rest[-1] >= 0 else None
+        other = self.value(others[0], coordinates) if others and others[0] >= 0 else None
         name, new = self.symbols.name_for("loaded", (address, mask, other))
         value = symbol(name)
         if not new:

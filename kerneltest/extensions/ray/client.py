@@ -60,13 +60,9 @@ class RayCluster:
         return dict(ray.cluster_resources())
 
     def devices(self, ids: Sequence[str], needs: Resources) -> Devices:
-        """Asks a node that has what is needed about its devices.
+        """Asks a node that has what is needed about its devices; raises a ClusterError if no node answers.
 
-        Returns:
-          By backend: why it is unavailable there, or "", and the facts to record about it.
-
-        Raises:
-          ClusterError: no node answers.
+        Returns, by backend, why it is unavailable there, or "", and the facts to record about it.
         """
         query = ray.remote(**needs.options, max_retries=3, max_calls=1)(_devices)  # its process occupies the device
         try:
@@ -78,8 +74,7 @@ class RayCluster:
     def needs_archive(self, code: ProjectCode, root: Path) -> bool:
         """Returns whether some node lacks the project's files below `root`, or has other versions of them.
 
-        Raises:
-          ClusterError: a node has other packages.
+        Raises a ClusterError if a node has other packages.
         """
         hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
         queries = {
@@ -115,8 +110,7 @@ class RayCluster:
     def events(self, seconds: float) -> Iterator[tuple[int, NodeEvent | JobLost | JobOver]]:
         """Yields the messages that arrive within some seconds, each with the number of its job.
 
-        Raises:
-          ClusterError: a node cannot run jobs.
+        Raises a ClusterError if a node cannot run jobs.
         """
         if not self._running:
             return

@@ -30,12 +30,7 @@ class ProjectCode:
 
 
 def project_code(root: Path, more: Iterable[Path] = ()) -> ProjectCode:
-    """Returns the code of this process.
-
-    Args:
-      root: of the project; loaded modules below it count, except for installed packages.
-      more: further files of the project.
-    """
+    """Returns the code of this process: loaded modules below `root`, without installed packages, and more files."""
     loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     paths = {Path(name).resolve() for name in loaded if isinstance(name, str)} | {each.resolve() for each in more}
     files = {}
@@ -90,11 +85,7 @@ class ArchiveError(ValueError):
 
 
 def pack(root: Path, exclude: Path) -> bytes:
-    """Returns an archive of a project's files, without hidden ones and virtual environments.
-
-    Raises:
-      ArchiveError: the files are too large.
-    """
+    """Returns an archive of a project's files, without hidden ones and virtual environments; raises an ArchiveError."""
     archive, size = io.BytesIO(), 0
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as file:
         for path in _files(root, exclude):

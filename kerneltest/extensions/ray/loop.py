@@ -18,6 +18,7 @@ import pytest
 from kerneltest.backends.device import RemoteBackend
 from kerneltest.core.details import Crashed
 from kerneltest.core.failures import Failure
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, worst
@@ -93,11 +94,7 @@ class JobTable:
         return [job.running for job in self.jobs if job.running]
 
     def handle(self, number: int, event: NodeEvent | JobLost | JobOver) -> None:
-        """Handles a message of a job, or its end.
-
-        Raises:
-          RecordLogError: a node sent something invalid.
-        """
+        """Handles a message of a job, or its end; raises a RecordLogError if a node sent something invalid."""
         job = self.jobs[number]
         match event:
             case ItemStarted():
@@ -279,11 +276,8 @@ class RayLoop:
         costs = part_costs(items, {})
         with limit_time(journal := Journal(), self._run.settings.timeout, self._run.reporter.console):
             fingerprints = {item.nodeid: item_fingerprint(item.items, journal) for item in items}
-        by_needs: defaultdict[Resources, list[KernelItem]] = defaultdict(list)
-        for item in items:
-            by_needs[self._needs(item.items[0].backend)].append(item)
         jobs: list[tuple[bool, float, ClusterJob]] = []
-        for needs, group in by_needs.items():
+        for needs, group in group_pairs((self._needs(item.items[0].backend), item) for item in items).items():
             parts = {part_of(item): costs[part_of(item)] for item in group}
             # Each job starts a process: as few as possible, but enough for the last ones to end at about the same time.
             job_of = balance(parts, min(len(parts), self._slots(needs) * _JOBS_PER_SLOT))
@@ -344,8 +338,7 @@ class RayLoop:
     ) -> ItemResult:
         """Waits for an item to end on its node, prints its output, and returns its result.
 
-        Raises:
-          RemoteItemError: it could not run there.
+        Raises a RemoteItemError if it could not run there.
         """
         for _ in self._wait_for([request.name]):
             break

@@ -167,11 +167,7 @@ class RecordLog:
         return self._contradictions.pop(item, [])
 
     def add(self, line: bytes) -> None:
-        """Adds a record.
-
-        Raises:
-          RecordLogError: the record is invalid.
-        """
+        """Adds a record; raises a RecordLogError if the record is invalid."""
         try:
             record = RECORD_LINE.validate_json(line).record
         except ValidationError as error:
@@ -203,11 +199,7 @@ class RecordLog:
         temporary.replace(self.folder / self._name)
 
     def add_smallest(self, lines: Iterable[bytes]) -> None:
-        """Adds smallest cases.
-
-        Raises:
-          RecordLogError: one is invalid.
-        """
+        """Adds smallest cases; raises a RecordLogError if one is invalid."""
         for line in lines:
             try:
                 REPRODUCER_LINE.validate_json(line)
@@ -217,11 +209,7 @@ class RecordLog:
                 file.write(line.rstrip(b"\n") + b"\n")
 
     def save(self, files: Mapping[str, bytes]) -> None:
-        """Writes files that records name.
-
-        Raises:
-          RecordLogError: no record can name one of them.
-        """
+        """Writes files that records name; raises a RecordLogError if no record can name one of them."""
         for name, content in files.items():
             if not name.startswith(_FILE_FOLDERS):
                 raise RecordLogError(f"a node sent {name!a}, which belongs to no record")

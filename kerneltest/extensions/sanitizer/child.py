@@ -27,12 +27,7 @@ PATTERN = 0xA5
 
 
 class DeviceDriver:
-    """The memory functions of CUDA's driver or ROCm's runtime, in the context that JAX uses.
-
-    Args:
-      platform: `cuda` or `rocm`.
-      device: its number among the devices of the process.
-    """
+    """The memory functions of CUDA's driver or ROCm's runtime for a device, in the context that JAX uses."""
 
     def __init__(self, platform: str, device: int) -> None:
         self.device = device
@@ -104,12 +99,9 @@ _no_deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda managed: None)  # `
 
 
 class GuardedArray:
-    """Memory of one array, for `jax.dlpack.from_dlpack`, between two guard zones that hold a pattern.
+    """Memory of an array of one of NumPy's own dtypes, for `jax.dlpack.from_dlpack`, between two zones with a pattern.
 
-    Args:
-      driver: of the device.
-      shape, dtype: of the array; one of NumPy's own dtypes.
-      zone: the size of each zone in bytes, a multiple of 256 or 0.
+    Each zone has a multiple of 256 bytes, or 0.
     """
 
     def __init__(self, driver: DeviceDriver, shape: tuple[int, ...], dtype: np.dtype[Any], zone: int) -> None:
@@ -135,9 +127,8 @@ class GuardedArray:
     def zone_writes(self) -> Iterator[tuple[str, int, int, int]]:
         """Yields the zones that were written to.
 
-        Returns:
-          `before` or `after`, the number of bytes that lost the pattern, and the smallest and largest distance of such
-          a byte from the array.
+        Of each, it yields `before` or `after`, the number of bytes that lost the pattern, and the smallest and largest
+        distance of such a byte from the array.
         """
         for side, start in zip(("before", "after"), self._zones(), strict=True) if self.zone else ():
             wrong = np.flatnonzero(self.driver.get(start, self.zone) != PATTERN)
@@ -165,8 +156,8 @@ Layout = tuple[tuple[int, ...], np.dtype[Any]]  # the shape and dtype of an arra
 class CaseRunner:
     """Runs cases on the device of this process.
 
-    Args:
-      settings: `platform`, `device` (its number there), `x64` (JAX's setting) and `zone` (bytes of each guard zone).
+    Its settings are `platform`, `device` (the number there), `x64` (JAX's setting) and `zone` (bytes of each guard
+    zone).
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:

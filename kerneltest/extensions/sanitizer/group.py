@@ -50,11 +50,7 @@ _CHECKS = [export.DisabledSafetyCheck.custom_call(name) for name in _CALLS]
 
 
 def write_kernel(traced: Traced, leaves: Sequence[Array], platform: str, folder: Path) -> None:
-    """Lowers a traced kernel for `cuda` or `rocm` and writes it to `folder`, with its inputs.
-
-    Raises:
-      Failure: `unavailable`, if the kernel cannot be exported.
-    """
+    """Writes a traced kernel, lowered for `cuda` or `rocm`, to `folder`, with its inputs; raises a Failure."""
     if traced.eager:
         raise Failure(
             Verdict.UNAVAILABLE, "a kernel that is called outside jax.jit cannot be exported to another process"
@@ -132,11 +128,7 @@ class SanitizedGroup(Group):
         yield from super().outcomes(item, planned, cache, judge_case)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        """Passes a case in whose Pallas calls the tool found no error.
-
-        Raises:
-          Failure: the tool found an error, or the case could not run under it.
-        """
+        """Passes a case in whose Pallas calls the tool found no error."""
         tool = case.family.name
         if reason := reason_missing(tool):
             raise Failure(Verdict.UNAVAILABLE, reason)

@@ -1,8 +1,8 @@
 """Cases in processes under a tool: as many in one process as is safe, with each error attributed to its case."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -73,12 +73,8 @@ class KernelSite:
 
 def read_errors(file: Path, tool: str) -> tuple[SanitizerError, ...]:
     """Reads the errors that a tool has written to a file, without warnings; none if there is no file."""
-    if not file.exists():
-        return ()
-    return tuple(_parse_records(file.read_text(encoding="utf-8", errors="replace"), tool))
-
-
-def _parse_records(text: str, tool: str) -> Iterator[SanitizerError]:
+    errors = []
+    text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
     for part in text.split("<record>")[1:]:
         content, end, _ = part.partition("</record>")  # a process that was killed leaves the last one incomplete
         written = f"<record>{content}{end}"
@@ -91,18 +87,16 @@ def _parse_records(text: str, tool: str) -> Iterator[SanitizerError]:
             address = _integer(record.findtext("what/address", ""))
             thread, block = (_indices(record.find(f"who/{each}")) for each in ("threadIdx", "blockIdx"))
             verdict, what, more = _parse(record, tool)
-            yield SanitizerError(
-                verdict, kernel, what, address=address, thread=thread, block=block, text=written, **more
-            )
+            found = SanitizerError(verdict, kernel, what, address=address, thread=thread, block=block, text=written)
+            errors.append(replace(found, **more))
+    return tuple(errors)
 
 
 # Returns the error in words, and further fields of a `SanitizerError`.
 def _parse(record: ElementTree.Element, tool: str) -> tuple[Verdict, str, dict[str, Any]]:
     direction, error = record.findtext("what/direction", ""), record.findtext("what/error", "")
-    size, sentence = (
-        _integer(record.findtext("what/size", "")),
-        " ".join(record.findtext("what/text", "is in error").split()),
-    )
+    size = _integer(record.findtext("what/size", ""))
+    sentence = " ".join(record.findtext("what/text", "is in error").split())
     match tool:
         case "initcheck":
             what = f"reads {size} bytes that were never written" if size else sentence
@@ -249,65 +243,47 @@ class ToolSetup:
     x64: bool = False
 
 
-@dataclass(slots=True)
-class _ProcessResult:
-    """The result of one process: a reply for each case, the failure of the last one, and the errors of all."""
-
-    replies: list[Reply] = field(default_factory=list)
-    failure: Failure | None = None
-    errors: tuple[SanitizerError, ...] = ()
-
-
 def run_cases(
     setup: ToolSetup,
     cases: Sequence[ExportedCase],
     concerns: Callable[[ExportedCase, SanitizerError], bool],
     begin: Callable[[ExportedCase], None],
 ) -> dict[str, SanitizedCase]:
-    """Runs cases under a tool and returns their results by id.
+    """Runs cases under a tool and returns their results by id; raises a Failure if no process can use the device.
 
     A tool writes its errors when its process ends, and they name a kernel but no case. So cases share a process as long
-    as it reports no error. If it does, the cases that may have caused it run again, each in a separate process. A case
-    whose process died runs again before it is blamed, because a tool may crash by itself.
+    as it reports no error. If it does, the cases whose kernels an error `concerns` run again, each in a separate
+    process. A case whose process died runs again before it is blamed, because a tool may crash by itself.
 
-    Args:
-      setup: the tool and the device.
-      cases: to run.
-      concerns: whether an error is in a case's kernel.
-      begin: is called with each case before it runs.
-
-    Raises:
-      Failure: `unavailable`, if no process under the tool can use the device.
+    `begin` is called with each case before it runs.
     """
     results: dict[str, SanitizedCase] = {}
     died_once: set[str] = set()
     pending, separately = list(cases), False
     while pending:
-        process = _run_process(setup, pending[:1] if separately else pending, begin)
-        done = pending[: len(process.replies)]
-        if process.failure is not None and process.failure.verdict is Verdict.CRASH and done[-1].id not in died_once:
+        replies, failure, errors = _run_process(setup, pending[:1] if separately else pending, begin)
+        done = pending[: len(replies)]
+        if failure is not None and failure.verdict is Verdict.CRASH and done[-1].id not in died_once:
             died_once.add(done.pop().id)
-            process.replies.pop()
-            process.failure = None
-        is_clean = not any(concerns(case, error) for case in done for error in process.errors)
-        if is_clean or len(done) <= 1 or (setup.tool == "memcheck" and process.failure is not None):
+            replies.pop()
+            failure = None
+        is_clean = not any(concerns(case, error) for case in done for error in errors)
+        if is_clean or len(done) <= 1 or (setup.tool == "memcheck" and failure is not None):
             # An error of memcheck ends the process's use of the device, so it is that of the last case.
-            for case, reply in zip(done, process.replies, strict=True):
-                last = case is done[-1]
-                results[case.id] = _result(
-                    case, reply, process.errors if last else (), process.failure if last else None
-                )
+            for case, reply in zip(done, replies, strict=True):
+                results[case.id] = _result(case, reply, *((errors, failure) if case is done[-1] else ((), None)))
             pending = pending[len(done) :]
         else:
             separately = True
     return results
 
 
-# Up to the first case that fails.
+# Up to the first case that fails: a reply for each, the failure of the last one, and the errors of all.
 def _run_process(
     setup: ToolSetup, cases: Sequence[ExportedCase], begin: Callable[[ExportedCase], None]
-) -> _ProcessResult:
-    result = _ProcessResult()
+) -> tuple[list[Reply], Failure | None, tuple[SanitizerError, ...]]:
+    replies: list[Reply] = []
+    failure: Failure | None = None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         child = Child(
@@ -321,21 +297,19 @@ def _run_process(
                 reply: Reply = {}
                 try:
                     reply = child.ask({"folder": str(case.folder)}, _CASE_SECONDS)
-                except Failure as failure:
-                    result.failure = failure
-                result.replies.append(reply)
+                except Failure as ended:
+                    failure = ended
+                replies.append(reply)
                 if "error" in reply:
                     kind, text = reply["error"]
                     line = (text.splitlines() or [""])[0]
                     detail = Raised("the kernel", kind, line, phase=f"under {setup.tool}")
-                    result.failure = Failure(Verdict.RUNTIME_ERROR, detail, reply["stderr"])
-                if result.failure is not None:
+                    failure = Failure(Verdict.RUNTIME_ERROR, detail, reply["stderr"])
+                if failure is not None:
                     break
         finally:
             child.close(_EXIT_SECONDS)
-        if setup.tool != GUARDS:
-            result.errors = read_errors(folder / ERRORS, setup.tool)
-    return result
+        return replies, failure, read_errors(folder / ERRORS, setup.tool)
 
 
 def _initialise(child: Child, setup: ToolSetup) -> None:

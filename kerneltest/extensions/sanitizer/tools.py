@@ -26,11 +26,7 @@ MAX_RECORDS = 100
 
 
 def parse_tools(text: str) -> tuple[str, ...]:
-    """Returns the tools that comma-separated words name, in the order of `TOOLS`.
-
-    Raises:
-      ValueError: a word is unknown; lists the known ones.
-    """
+    """Returns the tools that comma-separated words name, in the order of `TOOLS`; raises a ValueError for others."""
     words = {word.strip() for word in text.split(",")} - {""}
     if unknown := sorted(words - {*TOOLS, _ALL}):
         raise ValueError(f"unknown tool {unknown[0]!r}; known are {', '.join(TOOLS)}, or {_ALL!r}")

@@ -64,11 +64,9 @@ class WarmPytest:
         self._child: Child | None = None
 
     def start(self, words: Sequence[str], on_end: Callable[[int], None]) -> None:
-        """Starts a run in the current folder. The previous run must have ended.
+        """Starts a run in the current folder with arguments for pytest. The previous run must have ended.
 
-        Args:
-          words: the arguments for pytest.
-          on_end: called in another thread with the exit status; a negative one is that of a signal.
+        `on_end` is called in another thread with the exit status; a negative one is that of a signal.
         """
         child = self._child = Child(_serve, "the run", "forkserver")
         child.start()
@@ -234,11 +232,7 @@ class WatchError(UnusableInputError):
 def watched_folders(files: Sequence[str]) -> tuple[Path, ...]:
     """Returns the current folder, and the folders outside of it that contain given files or what links point to.
 
-    Args:
-      files: as given to pytest, so `::` and the name of a test may follow.
-
-    Raises:
-      WatchError: one does not exist.
+    In a file, `::` and the name of a test may follow. Raises a WatchError if one does not exist.
     """
     folders = [Path.cwd()]
     for file in files:
@@ -268,11 +262,7 @@ def _linked(folder: Path) -> Iterator[Path]:
 
 
 def find_watchfiles() -> Any:
-    """Returns the module that watches files.
-
-    Raises:
-      WatchError: it is not installed.
-    """
+    """Returns the module that watches files; raises a WatchError if it is not installed."""
     try:
         import watchfiles
     except ImportError as error:

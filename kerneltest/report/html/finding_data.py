@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from kerneltest.core.files import open_inside
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.verdicts import Gap
 from kerneltest.records.evidence import Evidence, Window, instability_note
 from kerneltest.records.runs import Overlay, OverlayRow, RunRecords, load_windows
@@ -164,7 +165,7 @@ def read_script(folder: Path, name: str) -> str:
 MOST_SUSPECTS = 200
 _MOST_DRAWN_OF_SUSPECTS = 20_000  # elements in pictures
 _MOST_TEXT = 2000  # characters of a message
-_MOST_LINE = 300  # characters of a line
+_truncate = functools.partial(truncate, most=300)  # characters of a line
 _MOST_ARGUMENTS = 16
 _MOST_FEATURES = 16
 _MOST_VALUES = 40
@@ -197,10 +198,8 @@ class ShownSuspects:
 
     def data(self, rows: Sequence[Record], names: Mapping[str, Mapping[str, int]]) -> Iterator[Json]:
         """Yields the JSON data of each suspect; `names` numbers the pairings, backends and families of the page."""
-        ran: dict[tuple[str, str], list[Record]] = {}  # by pairing and backend; unavailable cases do not count
-        for record in rows:
-            if record.case and record.verdict.is_judgement:
-                ran.setdefault((record.pairing, record.backend), []).append(record)
+        judged = (record for record in rows if record.case and record.verdict.is_judgement)
+        ran = group_pairs(((record.pairing, record.backend), record) for record in judged)
         count, scripts = functools.cache(lambda *place: _count_features(ran.get(place, ()))), 0
         shown = load_windows(
             self.merged.runs, _drawable((each.example for each in self.suspects), _MOST_DRAWN_OF_SUSPECTS)
@@ -339,7 +338,3 @@ def _cases(
         [names["backend"][backend], names["family"][family], count, first[i, backend, family]]
         for (backend, family), count in kinds.most_common(_MOST_CASES)
     ]
-
-
-def _truncate(text: str) -> str:
-    return truncate(text, _MOST_LINE)

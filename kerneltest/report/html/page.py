@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.verdicts import Ending
-from kerneltest.records.runs import Overlay, OverlayRow, Past, RunRecords
+from kerneltest.records.runs import Overlay, Past, RunRecords
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import measure_sharpness
 from kerneltest.report.counts import (
@@ -189,10 +190,8 @@ class Page:
     def kinds(self) -> list[tuple[Ending, str, str, int, str]]:
         """Findings outside of suspects: ending, pairing, backend, count and first message; the most severe first."""
         gathered = {id(record) for suspect in self.suspects for record in suspect.findings}
-        grouped: dict[tuple[Ending, str, str], list[Record]] = {}
-        for row in self.merged.rows:
-            if row.needs_attention and id(row.record) not in gathered:
-                grouped.setdefault((row.ending, row.record.pairing, row.record.backend), []).append(row.record)
+        others = (row for row in self.merged.rows if row.needs_attention and id(row.record) not in gathered)
+        grouped = group_pairs(((row.ending, row.record.pairing, row.record.backend), row.record) for row in others)
         kinds = [(*kind, len(records), records[0].message) for kind, records in grouped.items()]
         return sorted(kinds, key=lambda kind: (-kind[0].severity, kind[1], kind[2]))
 
@@ -208,11 +207,8 @@ class Page:
     @property
     def families(self) -> Iterator[tuple[str, str, Mapping[Ending, int], int, float | None]]:
         """Group, family, cases by ending, compared elements, and the largest error / bound (None without a bound)."""
-        table: dict[tuple[str, str], list[OverlayRow]] = {}
-        for row in self.merged.rows:
-            if row.record.case:
-                table.setdefault((row.record.group, row.record.family), []).append(row)
-        for (group, family), rows in table.items():
+        cases = (row for row in self.merged.rows if row.record.case)
+        for (group, family), rows in group_pairs(((r.record.group, r.record.family), r) for r in cases).items():
             used = (row.record.bound_fraction for row in rows if row.record.bound_fraction is not None)
             compared = sum(row.record.compared for row in rows)
             yield group, family, count_endings(row.ending for row in rows), compared, max(used, default=None)

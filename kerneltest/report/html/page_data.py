@@ -7,7 +7,7 @@ import json
 import zlib
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from pygments import lex
@@ -15,6 +15,7 @@ from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
 from kerneltest.core.dtypes import is_float, is_integer, parse_dtype
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, OF_COUNTS, FillExtent, SpecialValue
@@ -98,9 +99,7 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
     endings = (*Verdict, *Gap)
     verdicts = _numbers(*endings)
     groups: dict[str, str] = {}
-    by_place: dict[tuple[int, int], list[OverlayRow]] = {}
-    for row in merged.rows:
-        by_place.setdefault((pairings[row.record.pairing], backends[row.record.backend]), []).append(row)
+    by_place = group_pairs(((pairings[r.record.pairing], backends[r.record.backend]), r) for r in merged.rows)
     rows = [row for place in sorted(by_place) for row in by_place.pop(place)]
     columns = {name: array("i") for name in _COLUMNS}
     used: list[float] = []
@@ -160,7 +159,11 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
             for each in measure_sharpness(row.record for row in rows)
         ],
         "facts": _COMPILER_FACTS,
-        "notes": _notes(sections),
+        "notes": group_pairs(
+            (note.pairing, [note.place, note.text[:MOST_TEXT], note.good])
+            for section in sections
+            for note in section.notes
+        ),
         "errorLimits": ERROR_LIMITS,
         "errorLevels": ERROR_LEVELS,
     }
@@ -195,10 +198,7 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) 
     slowest = heapq.nlargest(_MOST_SLOW, timed)
     pairing["slowest"] = [(row, float(f"{seconds:.3g}")) for seconds, row in slowest if seconds > 0]
     pairing["compiled"] = _compiled(records)
-    advice: dict[tuple[str, str], list[str]] = {}
-    for record in records:
-        for line in record.advice:
-            advice.setdefault((record.backend, line), []).append(record.signature)
+    advice = group_pairs(((record.backend, line), record.signature) for record in records for line in record.advice)
     pairing["advice"] = [[backend, line, signatures] for (backend, line), signatures in sorted(advice.items())]
     pairing["artifacts"] = [
         [record.backend, record.signature, files]
@@ -209,19 +209,13 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) 
     return pairing
 
 
-def _notes(sections: Sequence[Section]) -> dict[str, list[list[object]]]:
-    notes: dict[str, list[list[object]]] = {}
-    for note in (note for section in sections for note in section.notes):
-        notes.setdefault(note.pairing, []).append([note.place, note.text[:MOST_TEXT], note.good])
-    return notes
-
-
 def _compiled(records: Sequence[Record]) -> list[list[object]]:
     # Backend, kernel, number of compiled signatures, and the largest value of each compiler metric.
-    facts: dict[tuple[str, str], list[Mapping[str, int]]] = {}
-    for record in records:
-        for kernel, of_signature in record.compiler_metrics.items():
-            facts.setdefault((record.backend, kernel), []).append(of_signature)
+    facts = group_pairs(
+        ((record.backend, kernel), of_signature)
+        for record in records
+        for kernel, of_signature in record.compiler_metrics.items()
+    )
     return [
         [*place, len(each), [max(of_signature.get(fact, 0) for of_signature in each) for fact in _COMPILER_FACTS]]
         for place, each in sorted(facts.items())

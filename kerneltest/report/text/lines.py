@@ -102,13 +102,6 @@ def field_signs(field: Field) -> str:
     return " ".join(sign if sign == absent else f"{sign}{count}" for sign, count in signs.items())
 
 
-def signs_legend(fields: Iterable[Field]) -> str:
-    """Formats what the signs of some fields mean: `✓ pass  ✗ finding; numbers: cases`."""
-    found = {_sign(ending): ending for field in fields for ending in field.counts}
-    words = {sign: "finding" if sign == "✗" else ending.replace("_", " ") for sign, ending in found.items()}
-    return "  ".join(f"{sign} {word}" for sign, word in words.items()) + "; numbers: cases"
-
-
 def _sign(ending: Ending) -> str:
     return "✗" if ending.is_finding and isinstance(ending, Verdict) else ending.letter
 
@@ -130,4 +123,6 @@ def matrix_table(matrix: Matrix, width: int | None) -> Iterator[Line]:
         green = LineKind.GOOD if Verdict.PASS in endings else LineKind.NOTE
         yield Line(green if all(ending.is_green for ending in endings) else LineKind.WRONG, text)
     if narrow:
-        yield Line(LineKind.PLAIN, signs_legend(field for row in matrix.rows for field in row.fields))
+        found = {_sign(ending): ending for row in matrix.rows for field in row.fields for ending in field.counts}
+        meanings = (f"{sign} {'finding' if sign == '✗' else e.replace('_', ' ')}" for sign, e in found.items())
+        yield Line(LineKind.PLAIN, f"{'  '.join(meanings)}; numbers: cases")

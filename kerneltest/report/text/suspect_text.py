@@ -11,6 +11,7 @@ import numpy as np
 from kerneltest.core.details import ErrorCause, Mismatch, first_line
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import escape_surrogates
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.ids import ANY, ItemId, PairingId, Place
 from kerneltest.core.media import for_terminal
 from kerneltest.core.verdicts import Verdict
@@ -153,9 +154,7 @@ def format_suspects(
 
     They are numbered through the run.
     """
-    by_pairing: dict[str, list[tuple[int, Suspect]]] = {}
-    for number, suspect in enumerate(suspects[:MOST_SUSPECTS], 1):
-        by_pairing.setdefault(suspect.pairing, []).append((number, suspect))
+    by_pairing = group_pairs((suspect.pairing, (i, suspect)) for i, suspect in enumerate(suspects[:MOST_SUSPECTS], 1))
     for pairing, mine in by_pairing.items():
         count = sum(suspect.pairing == pairing for suspect in suspects)
         of_oracle = all(suspect.example.verdict is Verdict.ORACLE_ERROR for _, suspect in mine)
@@ -254,13 +253,12 @@ def format_failure(
     cases: bool,
 ) -> list[str]:
     """Formats the suspects of a failed item as lines of a pytest failure; with `cases`, each with its cases."""
-    internal: dict[str, list[Record]] = {}
-    others: list[Record] = []
-    for record in findings:
-        if record.verdict is Verdict.INTERNAL_ERROR:
-            internal.setdefault(record.detail.essence if record.detail else record.message, []).append(record)
-        else:
-            others.append(record)
+    others = [record for record in findings if record.verdict is not Verdict.INTERNAL_ERROR]
+    internal = group_pairs(
+        (record.detail.essence if record.detail else record.message, record)
+        for record in findings
+        if record.verdict is Verdict.INTERNAL_ERROR
+    )
     names = " against ".join(name_with_location(each, root) for each in (item.pairing.kernel, item.pairing.oracle))
     lines = [f"{_MARK}{len(others)} finding{'s' * (len(others) != 1)}: {names} on {item.backend.id}"]
     for suspect in suspects[:_MOST]:

@@ -7,6 +7,7 @@ from itertools import chain, islice
 from textwrap import shorten
 
 from kerneltest.backends.registry import sort_ids
+from kerneltest.core.grouping import group_pairs
 from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import RunRecords
@@ -180,9 +181,8 @@ def remarks(run: RunRecords, *, stopped: bool = False) -> Iterator[Line]:
     """Yields remarks on what the matrix of a run does not show; `stopped` is as for `summary_lines`."""
     plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
     yield from as_lines(LineKind.NOTE, empty_shard_remarks(plan))
-    alike: dict[str, list[str]] = {}  # backends whose reasons differ in their names only
-    for backend, reason in plan.unavailable.items():
-        alike.setdefault(reason.replace(backend, ""), []).append(backend)
+    # Backends whose reasons differ in their names only share a line.
+    alike = group_pairs((reason.replace(backend, ""), backend) for backend, reason in plan.unavailable.items())
     absent = [f"{', '.join(backends)} unavailable: {plan.unavailable[backends[0]]}" for backends in alike.values()]
     yield from as_lines(LineKind.PLAIN, [*absent, *unserved_remarks(run)[:_MOST]])
     reasons = inapplicable_backends([run])

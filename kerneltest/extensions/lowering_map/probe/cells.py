@@ -28,12 +28,8 @@ class CellOutcome(NamedTuple):
 def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> tuple[Cell, ...]:
     """Returns the cells to probe, without those of primitives that the target's kind does not have.
 
-    Args:
-      targets: to lower for.
-      primitives: by name, with all variants or with one in brackets; all if there are none.
-
-    Raises:
-      ValueError: a primitive is unknown.
+    A primitive is named with all variants, or with one in brackets; all are chosen if none is named. Raises a
+    ValueError if one is unknown.
     """
     names = {probe: {probe.name, probe.name.split("[")[0]} for probe in probes()}
     every = set().union(*names.values())

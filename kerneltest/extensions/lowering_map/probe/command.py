@@ -58,12 +58,7 @@ SECONDS_PER_CELL = 120
 
 
 def probe_in_children(count: int, command: Sequence[str]) -> list[CellOutcome | None]:
-    """Returns the outcomes of cells that child processes probe.
-
-    Args:
-      count: the number of cells.
-      command: starts a child, with the number of its first cell appended.
-    """
+    """Returns the outcomes of `count` cells. `command`, with the number of its first cell, starts a child process."""
     outcomes: list[CellOutcome | None] = []
     while len(outcomes) < count:
         with tempfile.TemporaryFile() as stderr:

@@ -34,11 +34,7 @@ class Target:
 
 
 def read_targets(text: str) -> list[Target]:
-    """Returns the targets in a JSON list of objects.
-
-    Raises:
-      ValueError, TypeError: the text is not such a list.
-    """
+    """Returns the targets in a JSON list of objects; raises a ValueError or a TypeError for other text."""
     return [Target(**described) for described in json.loads(text)]
 
 
@@ -47,15 +43,10 @@ class EmptyError(Exception):
 
 
 def lower(probe: LoweringProbe, dtype: str, target: Target, *, compiled: bool) -> bool:
-    """Lowers one probe, and compiles it if `compiled`.
+    """Lowers one probe, and compiles it if `compiled`. Returns whether lax itself has the operation on the dtype.
 
-    Returns:
-      Whether lax itself has the operation on the dtype; if it does not, nothing is lowered.
-
-    Raises:
-      AbsentError: this JAX has no such function.
-      EmptyError: the lowered module holds no kernel.
-      Exception: any that JAX or the compiler raises.
+    Raises an AbsentError if this JAX has no such function, an EmptyError if the lowered module holds no kernel, and
+    whatever JAX or the compiler raises.
     """
     jax.config.update("jax_enable_x64", "64" in probe.name or "64" in dtype)
     operands = [_shape(operand, dtype, target) for operand in probe.operands]

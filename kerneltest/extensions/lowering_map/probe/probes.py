@@ -54,11 +54,7 @@ class LoweringProbe:
 
 
 def first_available(*paths: str) -> Any:
-    """Returns the first of some functions, such as `pl.dot`, that this JAX has: functions move between versions.
-
-    Raises:
-      AbsentError: this JAX has none of them.
-    """
+    """Returns the first of some functions, such as `pl.dot`, that this JAX has; raises an AbsentError for none."""
     for path in paths:
         module, *names = path.split(".")
         value: Any = _MODULES[module]

@@ -10,15 +10,11 @@ function coverageOf(data, pairing) {
       : el("td", { class: "number dim", title: `no case has ${name}` }, "–");
   };
   return [
-    pairing.lengths.length ? [
-      el("h2", {}, "Lengths"),
-      el("p", { class: "dim" }, "The cases of each length, on all backends; the filled part of a bar is the share that fails."),
-      el("div", { class: "strips" }, pairing.lengths.map(strip))] : null,
-    pairing.specials.length ? [
-      el("h2", {}, "Special values"),
-      el("p", { class: "dim" }, "The cases in which some element of an argument is such a value. A dash marks a value that no case has."),
+    pairing.lengths.length ? titled("Lengths", "The cases of each length, on all backends; the filled part of a bar is the share that fails.",
+      el("div", { class: "strips" }, pairing.lengths.map(strip))) : null,
+    pairing.specials.length ? titled("Special values", "The cases in which some element of an argument is such a value. A dash marks a value that no case has.",
       scrolled("Special values", ["argument", ...names.filter((_, i) => used[i])], pairing.specials.map(([path, counts]) =>
-        el("tr", {}, el("th", { scope: "row" }, path), counts.map((each, i) => (used[i] ? field(each, names[i]) : null)))))] : null,
+        el("tr", {}, el("th", { scope: "row" }, path), counts.map((each, i) => (used[i] ? field(each, names[i]) : null)))))) : null,
   ];
 }
 

@@ -31,6 +31,12 @@ function numbers(one, other) {
 function pairs(entries) {
   return el("dl", { class: "pairs" }, entries.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
+// A part of a view: its title, a note, and what it shows.
+const titled = (title, note, ...shown) => [el("h2", {}, title), el("p", { class: "dim" }, note), ...shown];
+
+// A bar on its track.
+const bar = (width, height, filled) => svg("svg", { width, height, "aria-hidden": "true" },
+  svg("rect", { class: "track", x: .5, y: .5, width: width - 1, height: height - 1 }), filled ? svg("rect", filled) : null);
 
 // A verdict's letter and name. The gap is an element, so that a link's underline leaves it out.
 const named = (verdict) => [el("span", { class: "glyph" }, verdict.letter), el("span", { class: "gap" }, " "), verdict.name];
@@ -89,6 +95,23 @@ function index(data) {
     text: data.texts,
   })) data.lower[column] = words.map((word) => word.toLowerCase());
   return data;
+}
+
+// The number of rows with each verdict.
+function countVerdicts(data, rows) {
+  const counts = new Map();
+  for (const row of rows) counts.set(data.rows.verdict[row], (counts.get(data.rows.verdict[row]) || 0) + 1);
+  return counts;
+}
+
+// The worst verdict of some, which are numbered by severity, and the number of findings, or of all if there are none.
+function worstOf(data, counts) {
+  let findings = 0, all = 0;
+  for (const [each, n] of counts) {
+    all += n;
+    if (data.isFinding[each]) findings += n;
+  }
+  return [data.verdicts[Math.max(...counts.keys())], findings || all];
 }
 
 // The name of a finding in the address, the same in every report that has it.

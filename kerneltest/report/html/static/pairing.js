@@ -49,7 +49,7 @@ function drawPairing(data, name, filters) {
     sharpnessOf(data, number, filters),
     ulpsOf(data, name, filters),
     coverageOf(data, pairing),
-    pairing.slowest.length ? [el("h2", {}, "Slowest cases"), el("p", { class: "dim" }, "Time to run and to judge, without compiling."), slowestOf(data, pairing.slowest, "Slowest cases of the pairing")] : null,
+    pairing.slowest.length ? titled("Slowest cases", "Time to run and to judge, without compiling.", slowestOf(data, pairing.slowest, "Slowest cases of the pairing")) : null,
     grouped(data, selected, "family", "Families", "family", (i) => data.families[i].id),
     grouped(data, selected, "signature", "Signatures", "signature", (i) => data.signatures[i]),
     compiledOf(data, pairing),
@@ -61,11 +61,8 @@ function drawPairing(data, name, filters) {
 const absent = (text) => [el("div", { class: "head" }, el("h2", { tabindex: "-1" }, "Not found")), el("p", {}, text, " ", el("a", { href: "#/matrix" }, "To the matrix"))];
 
 function backendTag(data, name, backend, all, filters) {
-  const counts = new Map();
-  for (const row of all) {
-    if (data.rows.backend[row] === backend) counts.set(data.rows.verdict[row], (counts.get(data.rows.verdict[row]) || 0) + 1);
-  }
-  const verdict = data.verdicts[Math.max(...counts.keys())], id = data.backends[backend].id;
+  const counts = countVerdicts(data, all.filter((row) => data.rows.backend[row] === backend));
+  const [verdict] = worstOf(data, counts), id = data.backends[backend].id;
   const chosen = filters.backend === id;
   const href = address("pairing", name, { ...filters, backend: chosen ? "" : id });
   return el("li", {}, el("a", { class: `tag k-${verdict.kind}`, href, "aria-current": chosen ? "true" : null, title: wordsOf(data, counts) },
@@ -80,14 +77,9 @@ function findingsOf(data, name, selected, filters, narrowed) {
   const title = el("h2", {}, findings.length ? `${plural(findings.length, "finding")}` : "No finding", narrowed ? el("span", { class: "dim" }, " among the filtered results") : null);
   if (!findings.length) return title;
   const line = (kind) => {
-    const row = kind.find((each) => data.detail.has(each)) ?? kind[0], detail = data.detail.get(row);
-    const verdict = data.verdicts[rows.verdict[row]], message = data.message(row);
+    const row = kind.find((each) => data.detail.has(each)) ?? kind[0];
     const dtypes = [...new Set(kind.map((each) => data.dtypes[rows.dtype[each]]))];
-    return el("tr", {},
-      el("td", { class: `k-${verdict.kind} line` }, tagText(verdict, detail && findingAddress(data, detail, filters))),
-      el("td", { class: "line" }, data.backends[rows.backend[row]].id), el("td", { class: "line" }, data.families[rows.family[row]].id),
-      el("td", { class: "line" }, dtypes.join(", ")), el("td", { class: "number" }, whole(kind.length)),
-      el("td", { class: "cut", title: message }, message.split("\n")[0]));
+    return kindLine(data, row, filters, [dtypes.join(", ")], kind.length, data.message(row));
   };
   const heads = ["verdict", "backend", "family", "dtypes", "cases", "first message"], most = 12;
   const rest = kinds.slice(most);
@@ -99,6 +91,14 @@ function findingsOf(data, name, selected, filters, narrowed) {
   });
   return [title, box, el("p", {}, rest.length ? [more, " "] : null,
     el("a", { href: address("findings", "", { ...filters, text: name }) }, `List all ${whole(findings.length)}`))];
+}
+// A line of a table of kinds of cases; the message is the first one's.
+function kindLine(data, row, filters, more, count, title) {
+  const rows = data.rows, detail = data.detail.get(row), verdict = data.verdicts[rows.verdict[row]];
+  return el("tr", {},
+    el("td", { class: `k-${verdict.kind} line` }, tagText(verdict, detail && findingAddress(data, detail, filters))),
+    [data.backends[rows.backend[row]].id, data.families[rows.family[row]].id, ...more].map((text) => el("td", { class: "line" }, text)),
+    el("td", { class: "number" }, whole(count)), el("td", { class: "cut", title }, data.message(row).split("\n")[0]));
 }
 
 const tagText = (verdict, href) => el(href ? "a" : "span", { href, class: `k-${verdict.kind} ink` }, named(verdict));
@@ -112,27 +112,21 @@ function boundsOf(data, selected) {
   const rows = data.rows, used = selected.filter((row) => rows.used[row] >= 0);
   if (!used.length) return null;
   const families = [...group(used, (row) => rows.family[row])].sort((a, b) => a[0] - b[0]);
-  return [
-    el("h2", {}, "Error as a fraction of its bound"),
-    el("p", { class: "dim" }, "Each tick is the largest error of a case as a fraction of its bound, on a logarithmic axis. To the right of the dashed line, the bound is exceeded."),
+  return titled("Error as a fraction of its bound", "Each tick is the largest error of a case as a fraction of its bound, on a logarithmic axis. To the right of the dashed line, the bound is exceeded.",
     el("div", { class: "small-plots" }, families.map(([family, mine]) => {
       const byBackend = [...group(mine, (row) => rows.backend[row])].sort((a, b) => a[0] - b[0]);
       const entries = byBackend.map(([backend, own]) => [data.backends[backend].id, own.map((row) => rows.used[row])]);
       return el("figure", {}, el("figcaption", {}, data.families[family].id), strips(data.families[family].id, entries));
-    })),
-  ];
+    })));
 }
 
 // The error budget of the case closest to its bound, for each backend.
 function budgetsOf(data, wanted, filters) {
   const mine = data.budgets.filter(([pairing, backend]) => pairing === wanted && (!filters.backend || data.backends[backend].id === filters.backend));
   if (!mine.length) return null;
-  return [
-    el("h2", {}, "Parts of the bound"),
-    el("p", { class: "dim" }, "For each backend, the parts of the bound of the case that comes closest to it; findings only if no case passes."),
+  return titled("Parts of the bound", "For each backend, the parts of the bound of the case that comes closest to it; findings only if no case passes.",
     el("div", { class: "small-plots" }, mine.map(([, backend, family, used, parts]) => el("figure", {},
-      el("figcaption", {}, `${data.backends[backend].id}: ${number(used)} of its bound, in ${data.families[family].id}`), budgetBars(parts)))),
-  ];
+      el("figcaption", {}, `${data.backends[backend].id}: ${number(used)} of its bound, in ${data.families[family].id}`), budgetBars(parts)))));
 }
 
 // The smallest relative errors that the bounds show, by backend and dtype.
@@ -141,22 +135,16 @@ function sharpnessOf(data, wanted, filters) {
     && (!filters.backend || data.backends[backend].id === filters.backend) && (!filters.dtype || data.dtypes[dtype] === filters.dtype));
   if (!mine.length) return null;
   const error = (part) => (part >= 1e99 ? "any" : part && part < 0.001 ? part.toExponential(1) : number(part));
-  return [
-    el("h2", {}, "Sharpness"),
-    el("p", { class: "dim" }, "The smallest relative error of a whole output that its bounds would show, in the sharpest and in the median numeric case; the share of elements whose bound exceeds 10% of their value; and the number of cases whose formula was also compared without rounding."),
+  return titled("Sharpness", "The smallest relative error of a whole output that its bounds would show, in the sharpest and in the median numeric case; the share of elements whose bound exceeds 10% of their value; and the number of cases whose formula was also compared without rounding.",
     scrolled("Sharpness", ["backend", "dtype", "sharpest case", "median case", "elements over 10%", "cases", "without rounding"], mine.map(([, backend, dtype, cases, formulas, best, typical, coarse]) =>
-      el("tr", {}, el("th", { scope: "row" }, data.backends[backend].id), el("td", {}, data.dtypes[dtype]), [error(best), error(typical), `${number(100 * coarse)}%`, whole(cases), whole(formulas)].map((text) => el("td", { class: "number" }, text))))),
-  ];
+      el("tr", {}, el("th", { scope: "row" }, data.backends[backend].id), el("td", {}, data.dtypes[dtype]), [error(best), error(typical), `${number(100 * coarse)}%`, whole(cases), whole(formulas)].map((text) => el("td", { class: "number" }, text))))));
 }
 
 function ulpsOf(data, name, filters) {
   const mine = data.ulps.filter(([pairing, backend, dtype]) => pairing === name && (!filters.backend || backend === filters.backend) && (!filters.dtype || dtype === filters.dtype));
   if (!mine.length) return null;
-  return [
-    el("h2", {}, "Distance from the rounded oracle"),
-    el("p", { class: "dim" }, "Number of elements by their distance in units in the last place of the output. The lengths of the bars are logarithmic."),
-    el("div", { class: "small-plots" }, mine.map(([, backend, dtype, counts]) => ulpHistogram(`${backend}, ${dtype}`, counts))),
-  ];
+  return titled("Distance from the rounded oracle", "Number of elements by their distance in units in the last place of the output. The lengths of the bars are logarithmic.",
+    el("div", { class: "small-plots" }, mine.map(([, backend, dtype, counts]) => ulpHistogram(`${backend}, ${dtype}`, counts))));
 }
 
 // Verdicts by family or signature, with a column for each backend.
@@ -166,13 +154,10 @@ function grouped(data, selected, column, title, head, name) {
   const groups = [...group(named, (row) => rows[column][row])];
   if (!groups.length) return null;
   const cell = (mine, backend) => {
-    const counts = new Map();
-    for (const row of mine) if (rows.backend[row] === backend) counts.set(rows.verdict[row], (counts.get(rows.verdict[row]) || 0) + 1);
+    const counts = countVerdicts(data, mine.filter((row) => rows.backend[row] === backend));
     if (!counts.size) return el("td", {});
-    const verdict = data.verdicts[Math.max(...counts.keys())];
-    const findings = [...counts].reduce((sum, [each, n]) => sum + (data.isFinding[each] ? n : 0), 0);
-    const total = [...counts.values()].reduce((a, b) => a + b, 0);
-    return el("td", { class: `k-${verdict.kind}`, title: wordsOf(data, counts) }, el("span", { class: "glyph" }, verdict.letter), ` ${whole(findings || total)}`);
+    const [verdict, count] = worstOf(data, counts);
+    return el("td", { class: `k-${verdict.kind}`, title: wordsOf(data, counts) }, el("span", { class: "glyph" }, verdict.letter), ` ${whole(count)}`);
   };
   const most = 200;
   return el("details", { open: column === "family" },
@@ -184,13 +169,10 @@ function grouped(data, selected, column, title, head, name) {
 
 function compiledOf(data, pairing) {
   if (!pairing.compiled.length && !pairing.artifacts.length) return null;
-  return [
-    el("h2", {}, "Compiled code"),
-    el("p", { class: "dim" }, "Maxima over all signatures: registers, bytes of stack and bytes of spills per thread; bytes of shared memory per block."),
+  return titled("Compiled code", "Maxima over all signatures: registers, bytes of stack and bytes of spills per thread; bytes of shared memory per block.",
     pairing.compiled.length ? scrolled("Compiled code", ["backend", "kernel", "signatures", ...data.facts], pairing.compiled.map(([backend, kernel, signatures, facts]) =>
       el("tr", {}, el("th", { scope: "row" }, backend), el("td", {}, kernel), el("td", { class: "number" }, whole(signatures)), facts.map((fact) => el("td", { class: "number" }, whole(fact)))))) : null,
     pairing.advice.length ? el("ul", {}, pairing.advice.map(([backend, line, signatures]) => el("li", {}, `${backend}: ${line} (${plural(signatures.length, "signature")}, first `, el("code", {}, signatures[0]), ")"))) : null,
     pairing.artifacts.length ? el("details", {}, el("summary", {}, plural(pairing.artifacts.length, "artifact")), el("ul", {}, pairing.artifacts.map(([backend, signature, files]) =>
-      el("li", {}, `${backend}, ${signature}: `, files.map((file) => [el("a", { href: file }, file.split("/").pop()), " "]))))) : null,
-  ];
+      el("li", {}, `${backend}, ${signature}: `, files.map((file) => [el("a", { href: file }, file.split("/").pop()), " "]))))) : null);
 }

@@ -31,7 +31,7 @@ function ulpHistogram(title, counts) {
   const name = (i) => (i === 0 ? "0" : i === 15 ? `≥ ${whole(2 ** 14)}` : `< ${whole(2 ** i)}`);
   return el("figure", {}, el("figcaption", {}, title), el("ul", { class: "bars flat ulps" }, counts.map((n, i) => el("li", {},
     el("span", { class: "number" }, name(i), el("span", { class: "hidden" }, " ULP: ")),
-    svg("svg", { width, height, "aria-hidden": "true" }, svg("rect", { class: "track", x: .5, y: .5, width: width - 1, height: height - 1 }), n ? svg("rect", { class: "share", width: Math.max(2, Math.round(Math.log10(n + 1) / most * width)), height }) : null),
+    bar(width, height, n && { class: "share", width: Math.max(2, Math.round(Math.log10(n + 1) / most * width)), height }),
     el("span", { class: "number" }, whole(n))))));
 }
 
@@ -165,7 +165,7 @@ function budgetBars(parts) {
   const left = 1 - parts.reduce((sum, [, , part]) => sum + part, 0), width = 56, height = 9;
   const rows = left >= .005 ? [...parts, ["other", "", left]] : parts;
   return el("ul", { class: "bars flat budget" }, rows.map(([words, place, part]) => el("li", {},
-    svg("svg", { width, height, "aria-hidden": "true" }, svg("rect", { class: "track", x: .5, y: .5, width: width - 1, height: height - 1 }), svg("rect", { class: "share", x: 0, y: 0, width: Math.max(1, Math.round(width * part)), height })),
+    bar(width, height, { class: "share", x: 0, y: 0, width: Math.max(1, Math.round(width * part)), height }),
     el("span", { class: "number" }, `${Math.round(100 * part)}%`),
     el("span", {}, worded(words), place ? el("span", { class: "dim" }, ` ${place}`) : null))));
 }

@@ -35,17 +35,9 @@ function bindMatrix(data, table) {
   const width = data.backends.length, dtypes = data.dtypes.length + 1;
   const keyOf = (pairing, backend, dtype) => (pairing * width + backend) * dtypes + dtype + 1;
   return (filters, selected) => {
-    counts = new Map();
-    const rows = data.rows;
-    const bump = (key, verdict) => {
-      let mine = counts.get(key);
-      if (!mine) counts.set(key, (mine = new Map()));
-      mine.set(verdict, (mine.get(verdict) || 0) + 1);
-    };
-    for (const row of selected) {
-      bump(keyOf(rows.pairing[row], rows.backend[row], -1), rows.verdict[row]);
-      bump(keyOf(rows.pairing[row], rows.backend[row], rows.dtype[row]), rows.verdict[row]);
-    }
+    const rows = data.rows, cells = [-1, null].flatMap((all) =>
+      [...group(selected, (row) => keyOf(rows.pairing[row], rows.backend[row], all ?? rows.dtype[row]))]);
+    counts = new Map(cells.map(([key, mine]) => [key, countVerdicts(data, mine)]));
     const shown = columns.map((backend) => selected.length === 0 || lines.some(({ pairing }) => counts.has(keyOf(pairing, backend, -1))));
     for (const { pairing, dtype, cells } of lines) {
       cells.forEach(({ cell, link, tail }, i) => {
@@ -73,17 +65,10 @@ function bindMatrix(data, table) {
   };
 }
 
-// Verdicts are numbered by severity.
 function paint(data, link, counts) {
-  const worst = Math.max(...counts.keys());
-  const verdict = data.verdicts[worst];
-  let findings = 0, all = 0;
-  for (const [each, n] of counts) {
-    all += n;
-    if (data.isFinding[each]) findings += n;
-  }
+  const [verdict, count] = worstOf(data, counts);
   link.querySelector(".glyph").textContent = verdict.letter;
-  link.querySelector(".count").textContent = verdict.kind === "unavailable" ? "" : whole(findings || all);
+  link.querySelector(".count").textContent = verdict.kind === "unavailable" ? "" : whole(count);
   return verdict.kind;
 }
 

@@ -111,13 +111,13 @@ function strip([name, values, more]) {
   const flat = values.some(([value]) => String(value).length > LONG);
   const failing = values.filter(([, bad]) => bad), right = values.filter(([, bad]) => !bad).map(([value]) => String(value));
   const words = ([value, bad, all]) => `${name} ${value}: ${whole(bad)} of ${plural(all, "case")} ${bad === 1 ? "fails" : "fail"}`;
-  const bar = ([, bad, all]) => {
+  const share = ([, bad, all]) => {
     const [width, height] = flat ? [BAR.long, BAR.thin] : [BAR.width, BAR.height];
     const part = bad ? Math.max(2, Math.round((flat ? width : height) * Math.min(1, bad / all))) : 0;
     const filled = flat ? { x: 0, y: 0, width: part, height } : { x: 0, y: height - part, width, height: part };
-    return svg("svg", { width, height, "aria-hidden": "true" }, svg("rect", { class: "track", x: .5, y: .5, width: width - 1, height: height - 1 }), part ? svg("rect", { class: "filled", ...filled }) : null);
+    return bar(width, height, part && { class: "filled", ...filled });
   };
-  const item = (each) => el("li", { title: words(each), class: each[1] ? "bad" : null }, bar(each),
+  const item = (each) => el("li", { title: words(each), class: each[1] ? "bad" : null }, share(each),
     el("span", { "aria-hidden": "true" }, String(each[0])), flat ? el("span", { class: "number", "aria-hidden": "true" }, `${whole(each[1])}/${whole(each[2])}`) : null,
     el("span", { class: "hidden" }, words(each)));
   const shown = flat ? failing.slice(0, MOST_ROWS) : values;
@@ -130,13 +130,7 @@ function strip([name, values, more]) {
 }
 
 function casesOf(data, suspect) {
-  const lines = suspect.cases.map(([backend, family, count, row]) => {
-    const detail = data.detail.get(row), verdict = data.verdicts[data.rows.verdict[row]];
-    return el("tr", {},
-      el("td", { class: `k-${verdict.kind} line` }, tagText(verdict, detail && findingAddress(data, detail))),
-      el("td", { class: "line" }, data.backends[backend].id), el("td", { class: "line" }, data.families[family].id),
-      el("td", { class: "number" }, whole(count)), el("td", { class: "cut" }, data.message(row).split("\n")[0]));
-  });
+  const lines = suspect.cases.map(([, , count, row]) => kindLine(data, row, {}, [], count));
   return el("details", {},
     el("summary", {}, plural(suspect.findings, "case")),
     scrolled(`Cases of suspect ${suspect.id}`, ["verdict", "backend", "family", "cases", "first message"], lines),
