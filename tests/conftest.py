@@ -4,6 +4,7 @@
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,15 @@ assert all((TESTS / name).exists() for name in (*LONGEST, *SLOW))
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "sweep(rows): `make test` runs this many of the rows, evenly spread")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _time_for_evidence() -> Iterator[None]:
+    from tests.unhurried import leave_time_for_evidence  # with JAX, which xdist's controller does without
+
+    with pytest.MonkeyPatch.context() as patch:
+        leave_time_for_evidence(patch)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
