@@ -6,25 +6,44 @@ import pytest
 
 from kerneltest.execute import watchdog
 from kerneltest.execute.watchdog import Watchdog
+from kerneltest.start.command_progress import CommandProgress
 
-_STARTED: list[Watchdog] = []
+_RUNNING: list[Watchdog] = []
+_COMMANDS: list[CommandProgress] = []
 
 
 def be_late() -> None:
     """Lets the time limit of the running step pass at once."""
-    dog = _STARTED[-1]
+    dog = _RUNNING[-1]
     dog.journal.changed -= dog.seconds  # last, so that the watchdog finds the thread in the caller
 
 
+def end_limit() -> None:
+    """Lets the `--limit` of the running command pass at once."""
+    command = _COMMANDS[-1]
+    command._started -= command.seconds
+    be_late()
+
+
 def watch_closely(patch: pytest.MonkeyPatch) -> None:
-    """Prepares for `be_late`, and lets watchdogs look more often."""
-    start = Watchdog.start
+    """Prepares for `be_late` and `end_limit`, and lets watchdogs look more often."""
+    start, stop, begin = Watchdog.start, Watchdog.stop, CommandProgress.__init__
 
     def noted(dog: Watchdog) -> None:
-        _STARTED.append(dog)
+        _RUNNING.append(dog)
         start(dog)
 
+    def removed(dog: Watchdog) -> None:
+        _RUNNING.remove(dog)
+        stop(dog)
+
+    def begun(command: CommandProgress, seconds: float = 0.0) -> None:
+        _COMMANDS.append(command)
+        begin(command, seconds)
+
     patch.setattr(Watchdog, "start", noted)
+    patch.setattr(Watchdog, "stop", removed)
+    patch.setattr(CommandProgress, "__init__", begun)
     patch.setattr(watchdog, "_LONGEST", 0.05)
 
 
@@ -32,4 +51,5 @@ def watch_closely(patch: pytest.MonkeyPatch) -> None:
 def watched_closely(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     watch_closely(monkeypatch)
     yield
-    _STARTED.clear()
+    _RUNNING.clear()
+    _COMMANDS.clear()
