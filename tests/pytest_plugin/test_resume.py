@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from shutil import copytree
 
+import psutil
 import pytest
 
 from kerneltest.core.verdicts import Verdict
@@ -49,7 +50,8 @@ def _killed(folder: Path, records: int, *options: str) -> int:
         if written >= records:
             run.send_signal(signal.SIGKILL)
             run.said(60)
-            time.sleep(0.5)  # what it started ends with it
+            while any(process.info["cwd"] == str(folder) for process in psutil.process_iter(["cwd"])):
+                time.sleep(0.05)  # what it started ends with it
             return written
         time.sleep(0.05)
     pytest.fail(f"the run ended: {run.said()}")

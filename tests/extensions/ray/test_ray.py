@@ -131,7 +131,7 @@ def runs(cluster: Any, folder: Path) -> tuple[RunRecords, RunRecords, str]:
         each.send_signal(signal.SIGKILL)
     _busy(many, folder / "many", 70, cluster.second)
     cluster.remove_node(cluster.second, allow_graceful=False)
-    said = many.communicate(timeout=240)[0]
+    said = many.communicate(timeout=900)[0]
     assert many.returncode == pytest.ExitCode.TESTS_FAILED, said
     (first,), (second,) = read_runs(folder / "one"), read_runs(folder / "many")
     return first, second, said
