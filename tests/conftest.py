@@ -4,6 +4,7 @@
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ LONGEST = (
     "test_declarations.py",
     "records/test_fuzz_records.py",
     "pytest_plugin/test_plugin.py",
+    "localize/test_condition_experiments.py",
     "pytest_plugin/test_terminal.py",
     "pytest_plugin/test_silent_doors.py",
     "pytest_plugin/test_collect.py",
@@ -36,7 +38,11 @@ LONGEST = (
     "pytest_plugin/test_crash_reports.py",
     "pytest_plugin/test_shards.py",
     "pytest_plugin/test_suspect_tracker.py",
+    "execute/test_little_asked.py",
+    "execute/test_invariants.py",
     "execute/test_two_questions.py",
+    "execute/test_linear_algebra.py",
+    "localize/test_value_relations.py",
     "extensions/proofs/test_proofs.py",
     "pytest_plugin/test_resume.py",
     "extensions/mutation/test_mutation_session.py",
@@ -81,6 +87,15 @@ assert all((TESTS / name).exists() for name in (*LONGEST, *SLOW))
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "sweep(rows): `make test` runs this many of the rows, evenly spread")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _time_for_evidence() -> Iterator[None]:
+    from tests.unhurried import leave_time_for_evidence  # with JAX, which xdist's controller does without
+
+    with pytest.MonkeyPatch.context() as patch:
+        leave_time_for_evidence(patch)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -50,6 +50,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             kept = []
             while True:
                 kept.append(bytearray(b"x" * 2**20))
+                time.sleep(0.001)  # the limit is looked at from time to time
         case "start":
             return {"started": subprocess.Popen(["sleep", "600"]).pid}
     return {"pid": os.getpid(), "text": request.get("text", "")}
@@ -72,7 +73,7 @@ if __name__ == "__main__":
     if len(sys.argv) == 4:
         start, do, temporary = sys.argv[1:]
         made = Child("tests.stubborn" if start == "exec" else serve, "the child", start, temporary=Path(temporary))  # type: ignore[arg-type]
-        print(made.ask({"do": "echo"}, 20)["pid"], flush=True)
+        print(made.ask({"do": "echo"}, 120)["pid"], flush=True)
         made.ask({"do": do}, 20)
         time.sleep(600)
     answer_requests(answer)

@@ -223,7 +223,7 @@ def _init(chosen: argparse.Namespace) -> int:
             elif chosen.call is not None:
                 examples = [example_calls.example_from_text(kernel, chosen.call)]
             else:
-                examples = example_calls.record_calls(kernel, chosen.watch, lambda: progress.is_over)
+                examples = example_calls.record_calls(kernel, chosen.watch, progress.end_if_over)
         path, declaration = write_pairing(kernel, examples, chosen.output, progress)
     finally:
         progress.clear()

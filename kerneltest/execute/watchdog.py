@@ -148,6 +148,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         interrupted: tuple[Activity, float] | None = None  # a step, and when it began
+        noticed = 0.0  # when it was first seen to be late, which is later on a machine that is busy or was asleep
         calls: set[int] = set()  # that were running when the hang was raised
         every = min(_LONGEST, max(_SHORTEST, self.seconds / 10))
         while not self._stopped.wait(every):
@@ -163,10 +164,12 @@ class Watchdog:
                 continue
             if late < self.seconds:
                 continue
-            if interrupted != (activity, since) and activity.phase is not Phase.STARTING:  # there nothing catches it
-                interrupted, calls = (activity, since), self._evaluating_calls()
-                self._raise_hang(activity, since)
-            elif late > self.seconds + GRACE:
+            if interrupted != (activity, since):
+                interrupted, noticed, calls = (activity, since), time.monotonic(), set()
+                if activity.phase is not Phase.STARTING:  # there nothing catches it
+                    calls = self._evaluating_calls()
+                    self._raise_hang(activity, since)
+            elif time.monotonic() > noticed + GRACE:
                 self._end_process(activity)
             elif not calls.isdisjoint(self._evaluating_calls()):  # the exception was dropped
                 self._raise_hang(activity, since)

@@ -30,10 +30,17 @@ class CommandProgress:
         self._started = self._shown = time.monotonic()
         self._stream = sys.stderr  # it may be redirected meanwhile
         self._is_terminal = self._stream.isatty()
+        self._interruptible = Journal()  # of the code that is to be interrupted
 
     @property
     def is_over(self) -> bool:
         return bool(self.seconds) and time.monotonic() - self._started >= self.seconds
+
+    def end_if_over(self) -> bool:
+        """Returns whether the time is over. If so, what `interrupt` surrounds has as long again to clean up."""
+        if self.is_over:
+            self._interruptible.enter_phase(Phase.TRACING)
+        return self.is_over
 
     def show(self, text: str) -> None:
         now = time.monotonic()
@@ -56,7 +63,7 @@ class CommandProgress:
         error = TimeLimitError(f"the limit of {self.seconds:g} s has passed; give a larger --limit")
         if self.is_over:
             raise error
-        journal = Journal()
+        journal = self._interruptible
         journal.start("the command")
         journal.enter_phase(Phase.TRACING)
         left = self._started + self.seconds - time.monotonic() if self.seconds else 0.0

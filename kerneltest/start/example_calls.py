@@ -7,7 +7,7 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,18 +208,26 @@ _MOST = 8  # recorded calls
 class _EndAtLimit:
     """A plugin that ends a session after the test in which a limit passed."""
 
-    def __init__(self, is_over: Callable[[], bool]) -> None:
-        self._is_over = is_over
+    def __init__(self, end_if_over: Callable[[], bool]) -> None:
+        self._end_if_over = end_if_over
+
+    # Before pytest handles what was raised into the test, since the same may be raised again.
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_call(self) -> Generator[None, None, None]:
+        try:
+            yield
+        finally:
+            self._end_if_over()
 
     def pytest_runtest_logfinish(self) -> None:
-        if self._is_over():
+        if self._end_if_over():
             pytest.exit("the limit has passed", returncode=pytest.ExitCode.OK)
 
 
-def record_calls(kernel: KernelFunction, script: str, is_over: Callable[[], bool]) -> list[Example]:
+def record_calls(kernel: KernelFunction, script: str, end_if_over: Callable[[], bool]) -> list[Example]:
     """Runs a script or a pytest node and returns the first distinct calls; zeros stand in for calls that fail here.
 
-    A session of pytest ends once `is_over`.
+    A session of pytest ends after the test at whose end `end_if_over` is true.
     """
     seen: list[Example] = []
     raised = ""
@@ -228,7 +236,7 @@ def record_calls(kernel: KernelFunction, script: str, is_over: Callable[[], bool
         if not Path(file).exists():
             raise StartError(f"--watch: {file} does not exist")
         if "::" in script or Path(file).name.startswith("test_") or Path(file).is_dir():
-            code = pytest.main(["-q", "-p", "no:cacheprovider", script], [_EndAtLimit(is_over)])
+            code = pytest.main(["-q", "-p", "no:cacheprovider", script], [_EndAtLimit(end_if_over)])
             raised = "" if code == pytest.ExitCode.OK else f"pytest's exit code {int(code)}"
         else:
             raised = _run_script(Path(file))

@@ -41,7 +41,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 
 def test_a_child_is_kept_between_requests_of_any_size(make: Make) -> None:
     child = make()
-    answers = [child.ask({"do": "echo", "text": text}, 20) for text in ("a", "é\n\ud800" * 10, "b" * 2**22)]
+    answers = [child.ask({"do": "echo", "text": text}, 120) for text in ("a", "é\n\ud800" * 10, "b" * 2**22)]
     assert [len(answer["text"]) for answer in answers] == [1, 30, 2**22]
     assert len({answer["pid"] for answer in answers}) == 1
 
@@ -62,29 +62,29 @@ def test_the_end_of_a_child_costs_one_answer(
     make: Make, do: str, end: End, status: int, exec_words: str, cause: str
 ) -> None:
     child = make()
-    before = child.ask({"do": "echo"}, 20)["pid"]
+    before = child.ask({"do": "echo"}, 120)["pid"]
     with pytest.raises(ChildEndedError, match="the child ") as caught:
         child.ask({"do": do}, 0.3 if do == "hang" else math.inf)
     error = caught.value
     assert (error.end, error.status, error.verdict) == (end, status, "hang" if end is End.LATE else "crash")
     assert error.cause.startswith(cause)
     assert not error.stderr or re.search(exec_words, str(error))
-    assert child.ask({"do": "echo"}, 20)["pid"] != before
+    assert child.ask({"do": "echo"}, 120)["pid"] != before
 
 
 def test_what_an_executed_child_writes_comes_with_its_answer() -> None:
     child = Child("tests.stubborn", "the child")
-    assert child.ask({"do": "talk"}, 20)["stderr"] == "a warning\n"
-    assert child.ask({"do": "echo"}, 20)["stderr"] == ""
+    assert child.ask({"do": "talk"}, 120)["stderr"] == "a warning\n"
+    assert child.ask({"do": "echo"}, 120)["stderr"] == ""
     child.close()
 
 
 def test_an_exception_is_raised_with_its_traceback_and_noise_is_ignored(make: Make) -> None:
     child = make()
-    before = child.ask({"do": "write into all pipes"}, 20)["pid"]
+    before = child.ask({"do": "write into all pipes"}, 120)["pid"]
     with pytest.raises(ChildRaisedError, match=r"(?s)Traceback.*stubborn.*ValueError: not that"):
-        child.ask({"do": "raise"}, 20)
-    assert child.ask({"do": "echo"}, 20)["pid"] == before
+        child.ask({"do": "raise"}, 120)
+    assert child.ask({"do": "echo"}, 120)["pid"] == before
 
 
 def test_memory_has_a_limit(make: Make) -> None:
@@ -95,7 +95,7 @@ def test_memory_has_a_limit(make: Make) -> None:
 
 def test_a_wait_that_is_interrupted_ends_the_child_and_what_it_started(make: Make) -> None:
     child = make()
-    started = child.ask({"do": "start"}, 20)["started"]
+    started = child.ask({"do": "start"}, 120)["started"]
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -130,7 +130,7 @@ def test_ctrl_c_spares_a_worker_that_is_starting() -> None:
         for _ in range(20):
             os.kill(first, signal.SIGINT)
             time.sleep(0.01)
-        assert child.ask({"do": "echo", "text": "a"}, 20)["pid"] == first  # it was not started again
+        assert child.ask({"do": "echo", "text": "a"}, 120)["pid"] == first  # it was not started again
     finally:
         child.kill()
         child.close()
@@ -139,7 +139,7 @@ def test_ctrl_c_spares_a_worker_that_is_starting() -> None:
 def _wait_for_end(pid: int) -> None:
     try:
         process = psutil.Process(pid)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
             time.sleep(0.05)
         assert process.status() == psutil.STATUS_ZOMBIE
@@ -150,7 +150,7 @@ def _wait_for_end(pid: int) -> None:
 def test_threads_are_served_side_by_side_and_children_are_reused() -> None:
     children = Children(lambda: Child("tests.stubborn", "the child"))
     with ThreadPoolExecutor(2) as pool:
-        pids = {answer["pid"] for answer in pool.map(lambda _: children.ask({"do": "echo"}, 20), range(12))}
+        pids = {answer["pid"] for answer in pool.map(lambda _: children.ask({"do": "echo"}, 120), range(12))}
     children.close()
     assert 1 <= len(pids) <= 2
 

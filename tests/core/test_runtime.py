@@ -77,6 +77,6 @@ def test_two_threads_look_one_after_the_other() -> None:
     with thread_stacks():
         other.start()
         assert not looked.wait(0.1)
-    assert looked.wait(10)
+    assert looked.wait(120)
     other.join()
     assert gc.isenabled()

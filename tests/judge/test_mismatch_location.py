@@ -302,11 +302,11 @@ def test_permuted_blocks_are_found_at_once_among_many() -> None:
     pairing = _pairing("masked")
     axes = (OutputAxis("n", len(values), 2),)
     context = MismatchContext(pairing, signatures(pairing, "quick")[0], {}, 0, comparison, axes)
-    started = time.perf_counter()
+    started = time.thread_time()
     assert diagnose(context, is_gradient=True).startswith(
         "blocks of n are permuted: block 0 has the values of block 32767"
     )
-    assert time.perf_counter() - started < 20  # many minutes if each block were compared with each other one
+    assert time.thread_time() - started < 20  # many minutes if each block were compared with each other one
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,19 @@ import time
 import jax.numpy as jnp
 import kerneltest as kt
 from kernels.vector_add import vector_add
+from tests.late import be_late
 
 def double(x):
     return vector_add(x, x)
 
 def sleeping(x):
+    be_late()
     time.sleep(9999)
 
 def sometimes(x):
-    while x.shape[0] == 5:
-        jnp.sin(1.0)
+    if x.shape[0] == 5:
+        be_late()
+        while True: jnp.sin(1.0)
     return double(x)
 
 def paired(kernel):
@@ -35,22 +38,24 @@ def paired(kernel):
 
 pairings = [paired(sleeping), paired(sometimes), paired(double)]
 """
-HUNG = "no answer within 3 s while tracing the kernel (test_suite.py:{})"
+CONFTEST = "import pytest\nfrom tests.late import watch_closely\nwatch_closely(pytest.MonkeyPatch())\n"
+HUNG = "no answer within 100 s while tracing the kernel (test_suite.py:{})"
 
 
 def test_a_session_ends_with_a_hang_and_the_verdicts_of_the_others(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
     command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", "out", "--kt-backends", "interpret"]
-    command += ["--kt-depth", "quick", "--kt-minimize", "0", "--kt-timeout", "3", "--kt-shard", "1/1", "-n", "2"]
+    command += ["--kt-depth", "quick", "--kt-minimize", "0", "--kt-timeout", "100", "--kt-shard", "1/1", "-n", "2"]
     run = forked.start(tmp_path, *command, environment={**os.environ, "PYTHONPATH": str(ROOT)})
-    said = run.said(120)
+    said = run.said(300)
     assert run.returncode == 1, said
     (read,) = read_runs(tmp_path / "out")
     assert read.reconciled.complete
     ended = Counter((r.pairing[-2], r.verdict, r.dims.get("n"), r.message) for r in read.records)
     assert {key for key in ended if key[1] is not Verdict.PASS} == {
-        ("0", Verdict.HANG, None, HUNG.format(11)),
-        ("1", Verdict.HANG, 5, HUNG.format(15)),
+        ("0", Verdict.HANG, None, HUNG.format(13)),
+        ("1", Verdict.HANG, 5, HUNG.format(18)),
     }
     assert {key[::2] for key in ended if key[1] is Verdict.PASS} == {("1", 3), ("2", 3), ("2", 5)}
-    assert f"test_suite.py::pairings[0] hang on interpret: {HUNG.format(11)}" in said
+    assert f"test_suite.py::pairings[0] hang on interpret: {HUNG.format(13)}" in said

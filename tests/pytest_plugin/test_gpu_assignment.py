@@ -74,9 +74,11 @@ def test_it(number):
     names = "PYTEST_XDIST_WORKER", "CUDA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION"
     with open("seen.txt", "a") as file:
         print(*(os.environ.get(name, "") for name in names), file=file)
-    time.sleep(0.1)
     if number == 3:
         os._exit(1)
+    until = time.monotonic() + 300
+    while len({line.split()[0] for line in open("seen.txt")}) < 4 and time.monotonic() < until:
+        time.sleep(0.01)  # three workers, and the one that takes the place of the dead one
 """
 
 

@@ -219,13 +219,13 @@ def test_a_run_that_is_ended_leaves_what_it_had_done_and_no_process(
     _begun(run, tmp_path, records)
     family = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
     run.send_signal(end)
-    said = _ended(run, 60)
+    said = _ended(run, 300)
     if end is signal.SIGINT:
         assert run.returncode == pytest.ExitCode.INTERRUPTED
         (left,) = read_runs(tmp_path / "out")
         assert "INCOMPLETE" in said or left.reconciled.complete  # a worker may still end what it has been given
         assert workers or not left.reconciled.complete
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=120)
     assert not alive
     read = list(read_records(tmp_path / "out"))
     assert len(read) >= records
@@ -272,5 +272,5 @@ def test_a_container_may_have_less_memory_free_than_its_machine(tmp_path: Path) 
 )
 def test_an_option_that_makes_no_sense_is_told(tmp_path: Path, option: tuple[str, ...], words: str) -> None:
     run = _pytest(tmp_path, *option, start=tmp_path)
-    assert words in _ended(run, 60)
+    assert words in _ended(run, 300)
     assert run.returncode == pytest.ExitCode.USAGE_ERROR

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from shutil import copytree
 
+import psutil
 import pytest
 
 from kerneltest.core.verdicts import Verdict
@@ -48,8 +49,9 @@ def _killed(folder: Path, records: int, *options: str) -> int:
         written = sum(path.read_bytes().count(b"\n") for path in folder.glob("out/records-*.jsonl"))
         if written >= records:
             run.send_signal(signal.SIGKILL)
-            run.said(60)
-            time.sleep(0.5)  # what it started ends with it
+            run.said(300)
+            while any(process.info["cwd"] == str(folder) for process in psutil.process_iter(["cwd"])):
+                time.sleep(0.05)  # what it started ends with it
             return written
         time.sleep(0.05)
     pytest.fail(f"the run ended: {run.said()}")
@@ -142,7 +144,7 @@ def test_only_the_same_run_goes_on(
 def test_without_a_run_there_is_nothing_to_go_on_with(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
     run = _start(tmp_path, "--kt-resume", *options)
-    assert words in run.said(60).replace("\n", " ")
+    assert words in run.said(300).replace("\n", " ")
     assert run.returncode == pytest.ExitCode.USAGE_ERROR
 
 

@@ -22,7 +22,7 @@ def browser() -> Iterator[Any]:
 def page(browser: Any) -> Iterator[Any]:
     """A page that fails its test if a script raises or the content-security policy refuses something."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(5000)
+    context.set_default_timeout(60_000)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened = context.new_page()
     said: list[str] = []

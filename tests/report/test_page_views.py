@@ -66,7 +66,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 def shared(browser: Any) -> Iterator[Any]:
     """One page for all tests of this file; no script of it raises."""
     context = browser.new_context(viewport={"width": 420, "height": 900}, accept_downloads=True)
-    context.set_default_timeout(5000)
+    context.set_default_timeout(60_000)
     opened, said = context.new_page(), []
     opened.on("pageerror", lambda error: said.append(str(error)))
     yield opened

@@ -18,7 +18,10 @@ from kerneltest.start.example_calls import (
     import_kernel,
     record_calls,
 )
-from tests.start.sample import TRACED
+from tests.late import watched_closely
+from tests.start.sample import TRACED, TRIED
+
+__all__ = ["watched_closely"]
 
 SAMPLE = "tests.start.sample"
 
@@ -142,11 +145,13 @@ def test_dims_are_found_with_few_traces(case: str) -> None:
     assert len(TRACED) < 500
 
 
+@pytest.mark.usefixtures("watched_closely")
 def test_when_the_time_is_over_the_file_has_what_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["init", f"{SAMPLE}:slow", "--shapes", "x=100", "-o", str(tmp_path)]
     assert main([*command, "--limit", "1e-9"]) == 2
     assert "give a larger --limit" in capsys.readouterr().err
-    assert main([*command, "--limit", "2"]) == 0
+    TRIED.clear()
+    assert main([*command, "--limit", "600"]) == 0
     assert "check n: these lengths were tried before the time was over" in capsys.readouterr().out
     assert "dims=dict(n=kt.dim(values=(" in (tmp_path / "test_slow.py").read_text(encoding="utf-8")
 
@@ -242,12 +247,16 @@ def test_the_text_of_a_call_must_call_the_kernel() -> None:
     assert example_from_shapes(kernel, "x=8x1", "x=int8").leaves["x"].dtype.name == "int8"
 
 
+@pytest.mark.usefixtures("watched_closely")
 def test_a_session_that_is_watched_ends_with_the_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tests := tmp_path / "test_many.py").write_text(
-        "import pathlib, pytest, time\n@pytest.mark.parametrize('i', range(40))\ndef test_it(i):\n"
-        f"    with open('{tmp_path}/ran', 'a') as file:\n        file.write('x')\n    time.sleep(0.2)\n",
+        "import pytest, time\nfrom pathlib import Path\nfrom tests.late import end_limit\n"
+        f"ran = Path({str(tmp_path / 'ran')!r})\nran.touch()\n"
+        "@pytest.mark.parametrize('i', range(40))\ndef test_it(i):\n"
+        "    ran.write_text(ran.read_text() + 'x')\n"
+        "    if ran.read_text() == 'xxx':\n        end_limit()\n        time.sleep(9999)\n",
         encoding="utf-8",
     )
-    assert main(["init", f"{SAMPLE}:tailed", "--watch", str(tests), "-o", str(tmp_path), "--limit", "1"]) == 2
+    assert main(["init", f"{SAMPLE}:tailed", "--watch", str(tests), "-o", str(tmp_path), "--limit", "600"]) == 2
     assert "give a larger --limit" in capsys.readouterr().err
-    assert (tmp_path / "ran").stat().st_size < 15
+    assert (tmp_path / "ran").read_text() == "xxx"

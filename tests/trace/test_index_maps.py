@@ -244,9 +244,9 @@ def test_a_squeezed_axis_is_counted_in_elements() -> None:
 
 def test_a_large_grid_costs_milliseconds() -> None:
     (call,) = calls_with_index_maps(traced(many))
-    start = time.perf_counter()
+    start = time.thread_time()
     assert call.find_outside_block() is None
-    assert time.perf_counter() - start < 0.1
+    assert time.thread_time() - start < 5  # days if each program were looked at
 
 
 @pytest.mark.parametrize("rule", ["padded", "reversed", "with old outputs"])

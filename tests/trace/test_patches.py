@@ -138,12 +138,12 @@ def test_replacements_that_overlap_between_threads_leave_jax_as_it_was() -> None
     def other() -> None:
         with replace_attributes(Replacement(owner, "value", "theirs")):
             entered.set()
-            assert leave.wait(10)
+            assert leave.wait(120)
 
     thread = threading.Thread(target=other)
     with replace_attributes(Replacement(owner, "value", "ours")):
         thread.start()
-        assert entered.wait(10)
+        assert entered.wait(120)
         assert owner.value == "theirs"
     assert owner.value == "theirs"
     leave.set()
@@ -157,7 +157,7 @@ def test_a_thread_that_outlives_the_replacement_sees_jaxs_own_attribute() -> Non
 
     def late() -> None:
         seen.append(owner.value)
-        assert over.wait(10)
+        assert over.wait(120)
         seen.append(owner.value)
 
     with replace_attributes(Replacement(owner, "value", "ours")):

@@ -312,7 +312,7 @@ def test_samples_of_a_call_with_prefetched_scalars() -> None:
     assert 0 < np.max(np.abs(samples[1:] / samples[0] - 1)) < 8 * FLOAT32.unit_roundoff
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_a_pipeline_is_traced_in_float64() -> None:
     """JAX looks for the tile of a type that has more than 32 bits, and never ends."""
 

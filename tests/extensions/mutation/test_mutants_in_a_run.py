@@ -120,13 +120,27 @@ def halve(x):
 
 halved = kt.oracle_for(halve, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))(lambda x: x / 4)
 """
+HURRIED = """
+from unittest.mock import patch
+from kerneltest.execute import watchdog
+from kerneltest.extensions.mutation.items import MutantItems
+
+judge, limit_time = MutantItems.judge, watchdog.limit_time
+
+def judge_hurriedly(self, item):
+    with patch.object(watchdog, "limit_time", lambda journal, seconds: limit_time(journal, seconds / 100)):
+        return judge(self, item)
+
+MutantItems.judge = judge_hurriedly
+"""
 
 
 def test_a_mutant_that_never_ends_is_found_within_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(HURRIED, encoding="utf-8")  # not the pairing, which must pass
     (tmp_path / "test_suite.py").write_text(LOOP, encoding="utf-8")
-    options = ("--kt-mutate", "--kt-timeout", "3", "--kt-report", "out")
+    options = ("--kt-mutate", "--kt-timeout", "100", "--kt-report", "out")
     run = forked.start(tmp_path, "pytest", *PLUGINS, *OPTIONS, *options)
-    said = run.said(120)
+    said = run.said(600)
     assert run.returncode == 0, said
     assert _scores(tmp_path / "out")["halved"].share == 1.0
 

@@ -39,6 +39,9 @@ from kerneltest.records.journal import Activity, Journal, Phase, read_orphaned
 from kerneltest.records.record_files import line_of, read_records
 from kerneltest.records.schema import Record
 from tests.faults import double
+from tests.late import be_late, watched_closely
+
+__all__ = ["watched_closely"]
 
 RECORD = Record("i", "p", "interpret", Tier.INTERPRET, "float32", "plain", "ones", "n=3", "", "c", Verdict.PASS)
 PASS = line_of(RECORD)
@@ -242,15 +245,16 @@ def _planned(backend: Backend) -> Any:
     return planned.items, build_plan([planned], planned.items, [each.name for each in planned.items], settings, run="r")
 
 
+@pytest.mark.usefixtures("watched_closely")
 def test_an_oracle_that_hangs_leaves_its_item_without_a_fingerprint() -> None:
     items, _ = _planned(REGISTRY["interpret"].make())
 
     def hangs(x: Any) -> Any:
-        time.sleep(30)
-        return 2 * x
+        be_late()
+        time.sleep(9999)
 
     parts = [replace(item, pairing=replace(item.pairing, oracle=hangs)) for item in items[:1]]
-    with limit_time(journal := Journal(), 0.5):
+    with limit_time(journal := Journal(), 100):
         assert item_fingerprint(parts, journal) == ""
         assert item_fingerprint(items[:1], journal)
         assert pairing_fingerprints(parts, journal).keys() == {"p"}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +129,11 @@ def runs(cluster: Any, folder: Path) -> tuple[RunRecords, RunRecords, str]:
         text=True,
     )
     for each in _busy(many, folder / "many", 20, cluster.head_node):
-        each.send_signal(signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):
+            each.send_signal(signal.SIGKILL)
     _busy(many, folder / "many", 70, cluster.second)
     cluster.remove_node(cluster.second, allow_graceful=False)
-    said = many.communicate(timeout=240)[0]
+    said = many.communicate(timeout=900)[0]
     assert many.returncode == pytest.ExitCode.TESTS_FAILED, said
     (first,), (second,) = read_runs(folder / "one"), read_runs(folder / "many")
     return first, second, said

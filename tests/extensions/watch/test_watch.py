@@ -173,7 +173,7 @@ def test_an_edit_is_run_and_its_suspect_shown(tmp_path: Path) -> None:
         text=True,
         bufsize=1,
     )
-    limit = threading.Timer(60, process.kill)
+    limit = threading.Timer(600, process.kill)
     limit.start()
     assert process.stdin is not None
     assert process.stdout is not None
@@ -202,7 +202,7 @@ def test_an_edit_is_run_and_its_suspect_shown(tmp_path: Path) -> None:
         assert "suspect 1 of " in read_until("suspect 1")
         process.stdin.write("q")
         process.stdin.flush()
-        assert process.wait(30) == 1
+        assert process.wait(120) == 1
     finally:
         limit.cancel()
         process.kill()
