@@ -110,7 +110,6 @@ class Command:
     limit: float = 60.0
     reuses: str = ""
     makes: str = ""
-    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 # Identity: the second run must be red.
