@@ -31,7 +31,7 @@ import pytest
 
 import kerneltest
 from kerneltest.records.runs import read_runs
-from tests import preloaded  # noqa: F401  what every run imports
+from tests import preloaded  # noqa: F401 - what every run imports
 from tests.plugins import PLUGINS
 
 ROOT = Path(kerneltest.__file__).parent
