@@ -190,6 +190,8 @@ def main() -> int:
             if found:
                 wrong += 1
                 print(f"{found}: {' on '.join(kind)}, {at}: {ended.verdicts}\n{ended.output}", flush=True)
+            if outcomes.total() % 50 == 0:
+                print(f"{outcomes.total()} runs: {wrong} wrong", flush=True)
     for outcome, count in sorted(outcomes.items()):
         print(f"{count:5} {outcome}")
     print(f"JAX {jax.__version__}, {outcomes.total()} runs: {wrong} wrong")
