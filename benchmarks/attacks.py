@@ -60,10 +60,10 @@ def _execute_file(
     return done.returncode, done.stdout + done.stderr
 
 
-def execute(folder: Path, words: tuple[str, ...], limit: float, variables: Mapping[str, str]) -> tuple[int | None, str]:
+def execute(folder: Path, words: tuple[str, ...], limit: float) -> tuple[int | None, str]:
     """Runs a command; returns its status, or None after its limit in seconds, and its output."""
     words = ("bash", "-eo", "pipefail", "-c", words[1]) if words[0] == "BASH" else words
-    known = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **variables}
+    known = {**os.environ, "PYTHONPATH": str(ROOT)}
     if words[0] == "bash":
         return _execute_file(folder, words, limit, known)
     if words[0] == "SCRIPT":
@@ -100,7 +100,7 @@ def _session(folder: Path, *options: str) -> str:
         *options,
         ".",
     )
-    status, said = execute(folder, words, 1200, {})
+    status, said = execute(folder, words, 1200)
     (folder / "said.txt").write_text(said, encoding="utf-8")
     return said if status is not None else "the session did not end: INTERNALERROR"
 
@@ -162,9 +162,9 @@ def run_command(folder: Path, row: Command, reports: Path) -> str:
         shutil.copytree(reports / row.reuses, folder, dirs_exist_ok=True)
     write(folder, row.files)
     for words in row.commands[:-1]:
-        execute(folder, words, 300, row.variables)
+        execute(folder, words, 300)
     row.damage(folder)
-    status, said = execute(folder, row.commands[-1], row.limit, row.variables)
+    status, said = execute(folder, row.commands[-1], row.limit)
     (folder / "said.txt").write_text(said, encoding="utf-8", errors="backslashreplace")
     if status is None:
         return f"no end within {row.limit:g} s"
@@ -205,7 +205,7 @@ def run(rows: list[Attack], folder: Path, jobs: int) -> Held:
     for name, files in {"red": RED, "green": GREEN}.items():
         write(_made(folder / name), files)
         if any(row.reuses == name for row in commands):
-            execute(folder / name, (*PYTEST, "--kt-report", "out"), 300, {})
+            execute(folder / name, (*PYTEST, "--kt-report", "out"), 300)
     with ThreadPoolExecutor(jobs) as pool:
         folders = (_made(folder / f"{row.kind}-{number:03}") for number, row in enumerate(commands))
         yield from zip(commands, pool.map(run_command, folders, commands, [folder] * len(commands)), strict=True)
@@ -233,6 +233,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="commands at a time (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where to leave the files and outputs")
     chosen = parser.parse_args()
+    os.environ["JAX_PLATFORMS"] = "cpu"  # here too, since the processes that are forked have imported JAX already
     rows = [row for row in ATTACKS if chosen.only in (None, row.kind) and chosen.name in row.name]
     results: dict[Attack, str] = {}
     with TemporaryDirectory() as folder:

@@ -81,6 +81,25 @@ def test_nothing_judged_reaches_no_share(found: Path, monkeypatch: pytest.Monkey
     assert main([*words, *least]) == int(bool(least))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("summary", "out", "--markdown"),
+        ("report", "out", "-o"),
+        ("mutate", "test_double.py", "--backends", "interpret", "--operators", "mask-dropped", "--no-advice", "--json"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_file_on_a_full_disk_makes_no_success(
+    found: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(found)
+    monkeypatch.syspath_prepend(found)
+    (found / "double.py").write_text(KERNEL.format(leave="pass", more=0), encoding="utf-8")
+    assert main([*words, "/dev/full"]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+
+
 FLOATS = [setting for setting in known_settings() if isinstance(setting.default, float)]
 
 

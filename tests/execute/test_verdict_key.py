@@ -21,15 +21,18 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.verdict_key import find_key, verdict_key
+from kerneltest.extensions.proofs import PROVE
 from tests.sample import double
 
 
-def _key(backend: str = "lower:sm_90", find: Callable[..., str] = verdict_key, **settings: Any) -> str:
+def _key(
+    backend: str = "lower:sm_90", find: Callable[..., str] = verdict_key, groups: int | None = 1, **settings: Any
+) -> str:
     pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(4,))})(lambda x: 2 * x)
     plan = plan_pairing(pairing, "suite.py::doubled", resolve([backend]), RunSettings(depth="quick", **settings))
     cache = Cache()
     try:
-        return find(plan.items[:1], cache)
+        return find(plan.items[:groups], cache)
     finally:
         cache.process.pool.close()
 
@@ -148,3 +151,9 @@ def test_a_backend_of_the_user_has_no_key(monkeypatch: pytest.MonkeyPatch) -> No
 
     with pytest.raises(NotReusableError, match="the backend of-a-user is not kerneltest's own"):
         _key("of-a-user")
+
+
+@pytest.mark.parametrize(("backend", "is_proved"), [("simulate:sm_90", True), ("interpret", False)])
+def test_proofs_have_no_key_and_other_items_of_a_run_that_proves_have_theirs(backend: str, is_proved: bool) -> None:
+    assert _key(backend, find_key, groups=None)
+    assert (_key(backend, find_key, groups=None, extensions=((PROVE.name, True),)) == "") is is_proved

@@ -75,6 +75,13 @@ def test_what_a_kernel_computes_changes_it(change: dict[str, Any]) -> None:
     assert _digest(_kernel(**change)) != _digest(_kernel())
 
 
+def test_one_of_two_million_elements_changes_it() -> None:
+    table = np.zeros(2_000_000, np.float32)
+    before = _digest(lambda x: x + jnp.asarray(table)[:8])
+    table[1_234_567] = 1
+    assert _digest(lambda x: x + jnp.asarray(table)[:8]) != before
+
+
 def test_names_and_lines_do_not_change_it() -> None:
     def body(source: Any, target: Any) -> None:
         # Another line, with other names.

@@ -381,6 +381,14 @@ def test_many_changes_are_counted_and_not_all_shown(tmp_path: Path, capsys: pyte
     assert "REGRESSION: 1 new suspect, 30 newly failing; 0 cases unchanged" in shown
 
 
+@pytest.mark.parametrize("field", ["pairing", "backend", "family"])
+def test_a_name_of_any_length_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str) -> None:
+    long: dict[str, Any] = {field: "x" * 200_000}
+    wrong = case(verdict="mismatch", **long)
+    assert main(["diff", str(write_run(tmp_path / "a", PASS)), str(write_run(tmp_path / "b", PASS, wrong))]) == 1
+    assert len(capsys.readouterr().out) < 20_000
+
+
 def test_comparing_refuses_in_code_too(tmp_path: Path) -> None:
     run: tuple[RunRecords, ...] = read_runs(write_run(tmp_path / "a", PASS))
     other = (replace(run[0], plan=replace(run[0].plan, seed=1)),)
