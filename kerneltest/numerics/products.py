@@ -20,10 +20,17 @@ from kerneltest.numerics.samples import (
     samples_of,
 )
 
-# Terms are nearly equal if |sum| > 0.9 sum |t| (one sign) and n sum t^2 < 1.1 (sum |t|)^2 (one size).
 _ONE_SIGN, _ONE_SIZE = 0.9, 1.1
 _SIXTEEN_BITS = {float_format(parse_dtype("bfloat16")): "bfloat16", float_format(np.dtype(np.float16)): "float16"}
 _NAMES = {TF32: "TF32", **_SIXTEEN_BITS}
+
+
+def are_nearly_equal(total: Array, mass: Array, squares: Array, terms: "int | Array") -> Array:
+    """Returns whether the terms t of sums are nearly equal: of one sign, and of one size.
+
+    That is, |sum t| > 0.9 sum |t|, and n sum t^2 < 1.1 (sum |t|)^2.
+    """
+    return np.asarray((np.abs(total) > _ONE_SIGN * mass) & (terms * squares < _ONE_SIZE * mass**2))
 
 
 def matmul(left: Operand, right: Operand) -> SampledArray:
@@ -148,7 +155,7 @@ def product(
         fmt = max(FLOAT32, rounding.compute or FLOAT32, key=lambda each: each.precision)
         # Each product may be rounded to a multiple of the least number, as a partial sum of normal size is.
         partial = np.where(mass > 0, np.maximum(partial, fmt.smallest_normal), partial)
-        near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
+        near_equal = are_nearly_equal(one_exact, mass, squares, size_of(inner))
         samples = rounding.round_sum(exact, mass, size_of(inner), fmt, partial=partial, near_equal=near_equal)
     else:
         samples = rounding.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)

@@ -68,6 +68,8 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
         elif method == "outer":
             one, two = inputs
             result = ufuncs.call(ufunc, (np.reshape(one, (*np.shape(one), *(1,) * np.ndim(two))), two), kwargs)
+        elif method == "at" and ufunc is np.add:
+            return array_functions.add_at(*inputs)
         else:
             raise UntrackedError(f"np.{ufunc.__name__}.{method}")
         if out is None:

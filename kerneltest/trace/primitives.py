@@ -130,6 +130,7 @@ def _table() -> Iterator[Primitive]:
     yield from _rows(Kind.CALL, "remat remat2 checkpoint")  # `jax.checkpoint`, whose name depends on JAX's version
     yield from _rows(Kind.CALL, "xla_metadata_call composite")
     yield from _rows(Kind.CALL, "custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call", rules=True)
+    yield from _rows(Kind.CALL, "remat_opt", rules=True)  # the forward rule of a `custom_vjp` with `optimize_remat`
     yield from _rows(Kind.LOOP, "scan while parallel_loop")
     yield from _rows(Kind.BRANCH, "cond")
     yield from _rows(Kind.KERNEL, "pallas_call core_map mpmd_map")

@@ -19,7 +19,7 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.oracle.evaluation import expect
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.sharpness import Informativeness
-from tests.sample import elementwise
+from tests.sample import elementwise, whole
 
 ROOT = math.sqrt(0.5)
 VECTORIZED_ERF = np.vectorize(math.erf, otypes=[float])
@@ -270,3 +270,32 @@ def test_errors_of_one_sign_add_up_in_a_sum_of_approximations() -> None:
 
 def test_the_figures_of_a_declaration_are_in_its_name() -> None:
     assert str(kt.tolerance.rounding(functions={"exp": 1e-4, "erf": 1e-6})) == "rounding(exp to 0.0001, erf to 1e-06)"
+
+
+def summed_by_bin(x: jax.Array, at: jax.Array, wrong: bool) -> jax.Array:
+    live = jnp.arange(len(x)) < len(x) - wrong  # the wrong kernel leaves out the last number
+
+    def sums(x: Any, at: Any, live: Any) -> Any:
+        terms = jnp.where(live[...], jnp.exp(60 * (x[...] + 1) - 60), 0)
+        return jnp.where(at[...] == jnp.arange(4)[:, None], terms, 0).sum(axis=1)
+
+    return whole(sums, jax.ShapeDtypeStruct((4,), x.dtype), x, at, live)
+
+
+def summed_by_bin_oracle(x: Any, at: Any) -> Any:
+    total = np.zeros(4)
+    np.add.at(total, at, np.exp(60 * (x + 1) - 60))
+    return total
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_equal_terms_that_an_oracle_adds_at_indices_may_all_be_rounded_alike(wrong: bool) -> None:
+    pairing = kt.oracle_for(
+        functools.partial(summed_by_bin, wrong=wrong),
+        x=kt.array("n", "float32", domain=(-0.5, 0.5)),
+        at=kt.indices("n", into=4),
+        dims={"n": kt.dim(values=(257, 640))},
+    )(summed_by_bin_oracle)
+    result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=0)
+    assert result.ok is not wrong, [each.message for each in result.findings[:2]]
+    assert {record.tolerance for record in result.records if record.group == "numeric"} == {"rounding()"}

@@ -22,9 +22,10 @@ def elementwise(function: Any, *arrays: Any) -> Any:
     return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(arrays[0].shape, arrays[0].dtype))(*arrays)
 
 
-def with_gradient(function: Any, slope: Any) -> Any:
+def with_gradient(function: Any, slope: Any, optimize_remat: bool = False) -> Any:
     kernel = jax.custom_vjp(lambda x: elementwise(function, x))
-    kernel.defvjp(lambda x: (kernel(x), x), lambda x, g: (elementwise(slope, x, g),))
+    backward = lambda x, g: (elementwise(slope, x, g),)  # noqa: E731
+    kernel.defvjp(lambda x: (kernel(x), x), backward, optimize_remat=optimize_remat)
     return lambda x: kernel(x)
 
 
@@ -55,6 +56,12 @@ GRADIENTS = {
     ),
     "slightly off": (
         with_gradient(gelu, lambda x, g: gelu_slope(x, g, 0.1342)),
+        gelu_oracle,
+        "it computes something else: off by 1.6e-05 times the largest value even without rounding",
+    ),
+    "right, and its residuals are optimized": (with_gradient(gelu, gelu_slope, optimize_remat=True), gelu_oracle, ""),
+    "slightly off, and its residuals are optimized": (
+        with_gradient(gelu, lambda x, g: gelu_slope(x, g, 0.1342), optimize_remat=True),
         gelu_oracle,
         "it computes something else: off by 1.6e-05 times the largest value even without rounding",
     ),

@@ -222,6 +222,7 @@ ASSIGNED = """
 t[0] = 1.0; t[1, 2] = v[0]; t[:, 1] = w; t[...] = y; t[m] = 0.0; t[x > 0] = -1.0; t[i3] = y; t[i3, [0, 1, 2]] = w
 t[:] = v; t += y; t *= 2; t -= v; t /= y; t[0] += v; t[:, 0] *= w; t[np.argmax(x, axis=0)[0]] = v; t[1:, ::2] = 0
 np.add(x, y, out=t); np.exp(x, out=t); np.maximum(t, 0, out=t); np.divide(x, y, out=t, where=m); t[k[0, 0] % 3] = z[0]
+np.add.at(t, i3, y); np.add.at(t, (i3, [0, 1, 2]), v[0]); np.add.at(t, k[0] % 3, 2.0)
 """
 
 

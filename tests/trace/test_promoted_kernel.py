@@ -183,6 +183,7 @@ def test_cases_that_take_different_branches_are_not_sampled_together() -> None:
         (lambda x: jnp.exp(1000 * x), True),  # in float64 too
         (lambda x: x * 2, False),  # an infinite input
         (lambda x: jnp.where(x > 1e9, jnp.log(x * 0), x), False),
+        (lambda x: jnp.real(x + 1j * x), False),  # whose parts are not promoted
         (lambda x: jnp.where(x > 1e9, 1 / (x * 0), x), False),
     ],
 )

@@ -291,7 +291,8 @@ class _LimitedRules(KernelRules):
             for result, limit in zip(results, limits, strict=True):
                 if not isinstance(result, np.ndarray) or limit == np.inf:
                     continue
-                if (np.isfinite(result) & (np.abs(result) >= limit)).any():
+                size = np.abs(result, dtype=np.float64)  # the parts of a complex number are not promoted
+                if (np.isfinite(size) & (size >= limit)).any():
                     raise FloatingPointError(f"{primitive_name(equation)} overflows")
             return results
 
