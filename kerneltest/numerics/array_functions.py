@@ -357,12 +357,12 @@ def set_item(array: SampledArray, index: Option, value: Operand) -> None:
 
 def add_at(array: Operand, index: Option, value: Operand) -> None:
     """Does what `np.add.at` does: an element that the index names several times gets all of the values."""
-    if not isinstance(array, SampledArray) or array.machine.tape is not None:
+    if not isinstance(array, SampledArray) or array.rounding.tape is not None:
         raise UntrackedError("np.add.at")
     parts = tuple(map(unwrap, index if isinstance(index, tuple) else (index,)))
     rows = max(len(w.samples) for w in (array, *find_tracked((index, value))))
     samples = np.array(np.broadcast_to(array.samples, (rows, *array.shape)))
-    mass = np.abs(array.machine.row(samples, 0))
+    mass = np.abs(array.rounding.row(samples, 0))
     terms, squares = (mass > 0).astype(np.int64), mass**2
     for row, sums in enumerate(samples):
         at, added = _row(parts, row), _row(value, row)
@@ -372,8 +372,8 @@ def add_at(array: Operand, index: Option, value: Operand) -> None:
             np.add.at(squares[row], at, np.square(added))
         np.add.at(sums, at, added)
     if is_float(samples.dtype):
-        near_equal = products.are_nearly_equal(array.machine.row(samples, 0), mass, squares, terms)
-        samples = array.machine.round_sum(samples, mass, terms.max(0), array.compute, near_equal=near_equal)
+        near_equal = products.are_nearly_equal(array.rounding.row(samples, 0), mass, squares, terms)
+        samples = array.rounding.round_sum(samples, mass, terms.max(0), array.compute, near_equal=near_equal)
     array.samples = samples
 
 
