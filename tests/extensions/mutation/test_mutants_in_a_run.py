@@ -123,7 +123,7 @@ halved = kt.oracle_for(halve, x=kt.array("n", "float32"), dims=dict(n=kt.dim(val
 HURRIED = """
 from unittest.mock import patch
 from kerneltest.execute import watchdog
-from kerneltest.extensions.mutation.items import MutantItems
+from kerneltest.extensions.mutation.plugin import MutantItems
 
 judge, limit_time = MutantItems.judge, watchdog.limit_time
 
