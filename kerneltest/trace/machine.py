@@ -54,6 +54,7 @@ class RuleSet:
 
     def __init__(self, *, promotes: bool = False) -> None:
         self.promotes = promotes
+        self.counts_all_updates = promotes  # atomic ones of one element, of which Pallas' interpreter loses all but one
 
     def rule(self, machine: "Machine", equation: Equation) -> EquationFunction:
         """The function that evaluates an equation; UnknownError if it, or one in a jaxpr of it, is not supported."""

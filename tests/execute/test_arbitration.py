@@ -86,6 +86,23 @@ def test_a_declared_fault_of_an_interpreter_stays_an_xfail() -> None:
     assert not [record for record in result.records if isinstance(record.detail, Contradicted)]
 
 
+def summed(x: jax.Array, factor: int = 1) -> jax.Array:
+    """Adds all numbers to the first element; JAX's interpreter keeps the last addition only."""
+
+    def body(x_ref: Any, _: Any, o_ref: Any) -> None:
+        plgpu.atomic_add(o_ref, (jnp.arange(8) // 8,), factor * jnp.maximum(x_ref[...], -100))
+
+    return pl.pallas_call(body, out_shape=x, input_output_aliases={1: 0})(x, jnp.zeros_like(x))
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_an_interpreter_that_loses_atomic_additions_is_not_believed(factor: int) -> None:
+    pairing = pair(lambda x: summed(x, factor), lambda x: np.eye(8)[0] * x.sum(), "x", domain=SMALL, dims=EIGHT)
+    result = kt.check(pairing, backends=BOTH, depth="quick", minimize=0)
+    assert result.ok == (factor == 1), repr(result)
+    assert any(isinstance(record.detail, Contradicted) for record in result.records) == (factor == 1)
+
+
 def read_past_the_end(x: jax.Array) -> jax.Array:
     def body(x_ref: Any, o_ref: Any) -> None:
         o_ref[0] = jnp.sum(plgpu.load(x_ref.at[jnp.arange(16)]))

@@ -217,7 +217,10 @@ class IRInterpreter:
 
     def elements(self, request: AccessRequest) -> list[Value]:
         """Returns the operands that determine the elements of an access: offsets, followed by masks."""
-        return [request.pointer.offset, *(part for part in (request.mask, self.enabled) if part is not None)]
+        found = [request.pointer.offset, *(part for part in (request.mask, self.enabled) if part is not None)]
+        if request.kind is Access.ATOMIC:  # each lane counts, even if all of them have the same offset
+            found.append(np.ones((1, *request.op.types[0].shape), bool))
+        return found
 
 
 # An interpreter that computes whatever does not depend on memory at once, and records the rest on a tape.

@@ -143,10 +143,16 @@ class KernelRules(RuleSet):
     """
 
     def __init__(
-        self, *, promotes: bool = False, sites: SiteStates | None = None, literals: Literals | None = None
+        self,
+        *,
+        promotes: bool = False,
+        sites: SiteStates | None = None,
+        literals: Literals | None = None,
+        counts_all_updates: bool = False,
     ) -> None:
         super().__init__(promotes=promotes)
         self.sites, self._literals = sites, literals or {}
+        self.counts_all_updates |= counts_all_updates
 
     def constant(self, value: Any, dtype: Any = None) -> Value:
         """A constant of a jaxpr, or the number in the place of a literal."""
@@ -247,6 +253,7 @@ class LoweredRules(NanDroppingRules):
 
     def __init__(self) -> None:
         super().__init__("maximum", "minimum")
+        self.counts_all_updates = True
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         name = primitive_name(equation)

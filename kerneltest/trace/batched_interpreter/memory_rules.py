@@ -467,11 +467,10 @@ def _is_used(equation: Equation) -> bool:
 
 def _atomic_rmw(machine: Machine, equation: Equation) -> EquationFunction:
     # Evaluates `atomic_add(ref, index, values, mask=...)` and the like, whose result is what was there before. Lanes
-    # update one after another, in the order of the programs; any order gives the same up to the rounding of a sum. Only
-    # a kernel with its floats promoted is evaluated so: Pallas' interpreter takes no mask here, and loses all but one
-    # of several updates of one element.
+    # update one after another, in the order of the programs; any order gives the same up to the rounding of a sum.
+    # Pallas' interpreter takes no mask here, and loses all but one of several updates of one element.
     update = UPDATES.get(equation.params["atomic_type"].value)
-    if update is None or not machine.rules.promotes:
+    if update is None or not machine.rules.counts_all_updates:
         raise UnknownError("an atomic exchange" if update is None else "an atomic update as Pallas interprets it")
     access, locate = _step(equation)
     mask = access.mask

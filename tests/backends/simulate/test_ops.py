@@ -210,6 +210,23 @@ def test_atomics_of_floats_compare_their_bits(name: str) -> None:
     assert got.tolist() == combine(x, start).tolist()
 
 
+def test_each_lane_of_an_atomic_addition_counts_if_all_have_one_address_and_value() -> None:
+    def body(x: Any, start: Any, o: Any) -> None:
+        del start
+        at = jnp.zeros(8, jnp.int32)
+        plgpu.atomic_add(o, (at,), jnp.ones(8, x.dtype))
+        plgpu.atomic_add(o, (at + 1,), x[...])
+
+    def kernel(x: jax.Array, start: jax.Array) -> jax.Array:
+        return pl.pallas_call(
+            body, out_shape=start, input_output_aliases={1: 0}, compiler_params=plgpu.CompilerParams()
+        )(x, start)
+
+    x = np.arange(8, dtype=np.float32)
+    (got,) = simulated(kernel, [x, np.zeros_like(x)], "simulate:sm_90")
+    assert got.tolist() == [8, 28, 0, 0, 0, 0, 0, 0]
+
+
 @pytest.mark.parametrize(("value", "rounds_to"), [(1, 0), (1000, 0), (2**23, 2**24), (1065353216, 1073741824)])
 def test_integers_added_as_floats_give_what_an_h200_gives(value: int, rounds_to: int) -> None:
     """JAX before 0.12 lowers an atomic addition of integers to one of floats; the figures are those of an H200."""
