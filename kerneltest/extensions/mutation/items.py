@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerneltest.extensions.mutation import LEAST
+from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
 from kerneltest.pytest_plugin.pytest_run import RUN
 
@@ -73,6 +74,8 @@ class MutantItems:
                 score = score_of(pairing_id, trials)
         worker.writer.write_score(score)
         return score
+
+    guard_hooks(vars())
 
 
 class MutantItem(PairingItem):
