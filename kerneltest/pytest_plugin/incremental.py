@@ -10,6 +10,7 @@ import pytest
 
 from kerneltest.core.ids import ItemId
 from kerneltest.core.targets import Tier
+from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
 from kerneltest.pytest_plugin.pytest_run import PytestRun
 
@@ -115,3 +116,5 @@ class IncrementalPlugin:
         items = "1 item" if count == 1 else f"{count} items"
         shown = ", ".join(pairings[:_SHOWN_PAIRINGS])
         return f"--kt-changed left out {items}, green before and unchanged since: {shown}{more}"
+
+    guard_hooks(vars())

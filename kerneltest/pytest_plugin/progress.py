@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from kerneltest.pytest_plugin.hook_guard import guard_hooks
+
 PROGRESS = "kerneltest-progress"
 """The name of the plugin."""
 
@@ -177,6 +179,8 @@ class ProgressLine:
     def pytest_unconfigure(self) -> None:
         self.stop()
         os.close(self._output)
+
+    guard_hooks(vars())
 
 
 def open_terminal(config: pytest.Config) -> int | None:

@@ -11,6 +11,7 @@ import pytest
 
 from kerneltest.core.failures import RecordError
 from kerneltest.core.media import lines_for_terminal
+from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
 from kerneltest.pytest_plugin.pytest_run import resolve_path
 
@@ -40,6 +41,8 @@ class ShardPlugin:
         deselected = [item for item in items if not is_selected(item)]
         items[:] = [item for item in items if is_selected(item)]
         config.hook.pytest_deselected(items=deselected)
+
+    guard_hooks(vars())
 
 
 def part_of(item: PairingItem) -> Part:

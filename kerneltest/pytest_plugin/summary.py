@@ -17,6 +17,7 @@ from kerneltest.core.ids import PairingId
 from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.processes import throttle_gc
 from kerneltest.core.verdicts import Gap
+from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.progress import PROGRESS
 
 if TYPE_CHECKING:
@@ -214,3 +215,5 @@ class Reporter:
 
     def close(self) -> None:
         os.close(self.console)
+
+    guard_hooks(vars())

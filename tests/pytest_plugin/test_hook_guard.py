@@ -1,11 +1,13 @@
 """Exceptions of kerneltest in what pytest calls: words and exit code 3, before, in and after a session."""
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kerneltest
 from kerneltest.pytest_plugin.hook_guard import describe_os_error, guard_hooks, guard_members
 from tests import forked
 from tests.plugins import PLUGINS
@@ -77,6 +79,30 @@ def test_its_exceptions_end_the_session_in_words(hooks: dict[str, Any]) -> None:
 
 
 BOTH = ("pytest_before", "pytest_after")
+
+
+# Classes of plugins whose sessions are not the user's: what they raise ends in a message of the command or the item.
+UNGUARDED = {"_PairingCollector", "_Picker", "_ItemCollector", "_EndAtLimit"}
+
+
+def test_hooks_in_classes_of_plugins_are_guarded_too() -> None:
+    unguarded = set()
+    for path in Path(kerneltest.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and "def pytest_" in (text := ast.unparse(node)):
+                unguarded |= {node.name} if "guard_hooks(vars())" not in text else set()
+    assert unguarded == UNGUARDED
+
+
+def test_a_reporter_that_raises_ends_the_session_in_words(tmp_path: Path) -> None:
+    text = PLUGIN.format(module="kerneltest.pytest_plugin.summary", names="Reporter._explained", error=INTERNAL)
+    raises = "owner._explained = property(namespace['raises'], lambda self, value: None)\n"
+    (tmp_path / "injecting.py").write_text(text + raises, encoding="utf-8")
+    (tmp_path / "test_a.py").write_text("def test_red(): assert False", encoding="utf-8")
+    run = forked.run(tmp_path, "pytest", "-p", "injecting", *PLUGINS, "-p", "no:cacheprovider")
+    assert run.returncode == pytest.ExitCode.INTERNAL_ERROR, run.stdout
+    assert "kerneltest raised LookupError while in pytest's hook terminal_summary" in run.stderr
+    assert "Traceback" not in run.stdout + run.stderr
 
 
 def test_what_other_hooks_raise_or_return_passes(hooks: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from kerneltest.core.grouping import group_pairs
 from kerneltest.extensions.mutation import LEAST, MUTATE
+from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
 from kerneltest.pytest_plugin.pytest_run import RUN
 
@@ -79,6 +80,8 @@ class MutantItems:
                 score = score_of(pairing_id, trials)
         worker.writer.write_score(score)
         return score
+
+    guard_hooks(vars())
 
 
 class MutantItem(PairingItem):

@@ -43,6 +43,7 @@ from kerneltest.extensions.ray.messages import (
 )
 from kerneltest.pytest_plugin import crash_reports
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
+from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.kernel_item import KernelItem
 from kerneltest.pytest_plugin.sharding import balance, part_costs, part_of
 from kerneltest.records.journal import Activity, Journal
@@ -379,6 +380,8 @@ class RayLoop:
             terminalreporter.write_line(for_terminal(f"{location}: {count} item{'s' * (count != 1)}"))
         for loss in self._jobs.losses:
             terminalreporter.write_line(for_terminal(loss), yellow=True)
+
+    guard_hooks(vars())
 
 
 def _run_item(session: pytest.Session, item: pytest.Item, following: pytest.Item | None) -> None:
