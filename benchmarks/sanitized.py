@@ -21,11 +21,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from kerneltest.core.groups import GroupName
-
 from benchmarks.sanitizer_kernels import SUITE
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
+from kerneltest.core.verdicts import GroupName
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing

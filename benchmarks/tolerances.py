@@ -90,7 +90,7 @@ def _pairing(task: Task) -> Any:
 def perform(task: Task) -> list[Result]:
     """A task, in this process."""
     import kerneltest as kt
-    import kerneltest.execute.cache as cache
+    import kerneltest.execute.expectations as expectations
     from kerneltest.core.verdicts import Verdict
     from kerneltest.oracle.expectation import Expectation
 
@@ -107,15 +107,15 @@ def perform(task: Task) -> list[Result]:
         return call
 
     methods = "all_bounds", "shares"
-    original = [cache.expect, *(getattr(Expectation, name) for name in methods)]
-    cache.expect = timed(cache.expect)
+    original = [expectations.expect, *(getattr(Expectation, name) for name in methods)]
+    expectations.expect = timed(expectations.expect)
     for name in methods:
         setattr(Expectation, name, timed(getattr(Expectation, name)))
     start = time.process_time()
     try:
         run = kt.check(_pairing(task), backends=list(task.backends), depth=task.depth, seed=task.seed, minimize=0)
     finally:
-        cache.expect = original[0]
+        expectations.expect = original[0]
         for name, method in zip(methods, original[1:], strict=True):
             setattr(Expectation, name, method)
     seconds = time.process_time() - start

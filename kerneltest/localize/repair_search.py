@@ -16,6 +16,7 @@ from kerneltest.core.source_location import source_line
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Outcome
 from kerneltest.localize.call_operators import call_repairs
 from kerneltest.localize.case_replay import CaseReplay, MutableCall, MutableKernel, Patch, case_replays
@@ -424,8 +425,8 @@ def locate_fault(
       more: cases, failing and passing, on which the repairs that do so are tried.
     """
     record, deadline = outcome.record, Deadline(seconds)
-    evaluated = partial(equation_replays, pairing, family=record.family)
-    simulated = partial(case_replays, pairing, family=record.family, target=target)
+    evaluated = partial(equation_replays, pairing, family=record.family, cache=Cache(), kernels={})
+    simulated = partial(case_replays, pairing, family=record.family, target=target, cache=Cache(), kernels={})
     cause = cause_of(record.detail)
     first = _if_wrong(simulated, case) if cause is not None and cause.what is ErrorCause.OVERFLOW else None
     if first is not None and (found := find_overflow(first)) is not None:

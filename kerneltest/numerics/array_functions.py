@@ -352,7 +352,7 @@ def set_item(array: SampledArray, index: Option, value: Operand) -> None:
     samples = np.array(np.broadcast_to(array.samples, (rows, *array.shape)))
     for row in range(rows):
         samples[row][_row(parts, row) if parts else ()] = _row(value, row)
-    array.samples = samples
+    array.overwrite(samples)
 
 
 def add_at(array: Operand, index: Option, value: Operand) -> None:
@@ -371,10 +371,12 @@ def add_at(array: Operand, index: Option, value: Operand) -> None:
             np.add.at(mass[row], at, np.abs(added))
             np.add.at(squares[row], at, np.square(added))
         np.add.at(sums, at, added)
-    if is_float(samples.dtype):
+    formats = join_formats((array, value))
+    if samples.size and is_float(samples.dtype):
         near_equal = products.are_nearly_equal(array.rounding.row(samples, 0), mass, squares, terms)
-        samples = array.rounding.round_sum(samples, mass, terms.max(0), array.compute, near_equal=near_equal)
-    array.samples = samples
+        fmt = array.with_samples(samples, formats).compute
+        samples = array.rounding.round_sum(samples, mass, terms.max(0), fmt, near_equal=near_equal)
+    array.overwrite(samples, formats)
 
 
 def cast(array: SampledArray, dtype: DType) -> Operand:

@@ -372,7 +372,8 @@ class RoundingModel:
         if self.ask("sums_once"):
             steps, near_equal, sequential = np.minimum(steps, ROUNDING), None, None
         if near_equal is not None:
-            known = known * np.where(self._by_case(near_equal), np.maximum(_SAME_WAY * terms / steps, 1.0), 1.0)
+            same_way = np.maximum(_SAME_WAY * terms / np.where(steps > 0, steps, np.inf), 1.0)
+            known = known * np.where(self._by_case(near_equal), same_way, 1.0)
         out[noisy] += steps * u * select_rows(known, noisy) * noise(out[noisy].shape, seed)
         if sequential is not None and self.rows_by_source is None and self.single in (None, 1):
             out[rows.start] = sequential

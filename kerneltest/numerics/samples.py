@@ -1,7 +1,7 @@
 """The samples of one array of the oracle, and the tape of operations on such arrays."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
@@ -172,6 +172,12 @@ class SampledArray:
     def with_samples(self, samples: Array, formats: Formats = frozenset()) -> Self:
         """Returns another array of the same rounding model, and of the same formats unless others are given."""
         return type(self)(samples, self.rounding, formats or self.formats)
+
+    def overwrite(self, samples: Array, formats: Formats = frozenset()) -> None:
+        """Replaces all values, and with them what is known of their computation; other formats only if given."""
+        made = self.with_samples(samples, formats)
+        for each in fields(made):
+            setattr(self, each.name, getattr(made, each.name))
 
     def record(self, name: str, inputs: Iterable[Operand], **options: Option) -> Self:
         """Appends the operation that computed this array to the tape, if there is one, and returns the array.

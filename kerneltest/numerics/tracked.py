@@ -76,7 +76,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
             return result
         if not isinstance(out, TrackedArray) or self.rounding.tape is not None:
             raise UntrackedError(f"np.{ufunc.__name__} with out=")
-        out.samples = np.broadcast_to(result.samples, (len(result.samples), *out.shape))
+        out.overwrite(np.broadcast_to(result.samples, (len(result.samples), *out.shape)), result.formats)
         return out
 
     def __array_function__(

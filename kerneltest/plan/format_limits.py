@@ -111,11 +111,12 @@ def _exact_range(dtype: DType) -> int:
 
 
 def signature_in_turn(
-    pairing: Pairing, lengths: Mapping[str, int], number: int, fixed: Sequence[str] = ()
+    pairing: Pairing, lengths: Mapping[str, int], number: int, fixed: Sequence[str] | None = None
 ) -> Signature | None:
     """Returns a signature with some lengths, the others as short as possible; None if `where` excludes these lengths.
 
-    Dtypes and static options take turns with its number. The lengths are `fixed`, or those of some dims are.
+    Dtypes and static options take turns with its number. `where` must not change the lengths of the `fixed` dims, which
+    are those that are given by default.
     """
     statics = {name: each[number % len(each)] for name, each in pairing.options().items()}
     admitted = pairing.fit_lengths(

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, float_format
 from kerneltest.core.precision import FLOAT32, XLA_CPU
 from kerneltest.numerics.rounding_bounds import bound_from_spread
 from kerneltest.numerics.rounding_model import RoundingModel
@@ -156,3 +158,39 @@ def test_a_chain_of_arrays_of_several_cases_is_aligned() -> None:
     assert samples.shape == (17, 2, 3, 4)
     assert np.allclose(samples[0], 1.25 - leaves["a"] + leaves["b"] + leaves["c"], rtol=1e-14)
     assert (spread_of(samples).deviation < 2.0**-20).all()
+
+
+def _added_at(x: Array) -> Array:
+    total = np.zeros(4)
+    np.add.at(total, [0, 0, 1, 2, 2, 2], x)
+    return total
+
+
+def test_each_element_that_is_added_at_has_the_bound_of_its_own_terms() -> None:
+    _, bound = _bound(_added_at, x=np.array([0.1, 0.2, 0.3, 1.0, 1.0, 1.0], np.float32))
+    assert np.isfinite(bound).all()
+    assert bound[2] > bound[0] > 4 * bound[1] > bound[3] == 0
+    assert (_bound(lambda x: _added_at(x)[:0] + x[:0], x=np.ones(6, np.float32))[1] == 0).all()
+
+
+def test_numbers_that_are_added_at_are_added_in_their_format() -> None:
+    x = np.random.default_rng(0).uniform(1, 2, 6).astype(np.float32)
+    spread, bfloat16 = {}, float_format(np.dtype(ml_dtypes.bfloat16))
+    for name, oracle in (("at", _added_at), ("sum", lambda x: np.stack([x[:2].sum(), x[2], x[3:].sum()]))):
+        samples = samples_of(oracle, {"x": x.astype(np.float64)}, RoundingModel(XLA_CPU, None), bfloat16)
+        spread[name] = samples.std(axis=0).max()
+    assert spread["at"] > spread["sum"] / 4 > 0
+
+
+@pytest.mark.parametrize("assign", [lambda t, y: t.__setitem__(..., y), lambda t, y: np.negative(-y, out=t)])
+def test_what_is_overwritten_has_no_terms_of_before(assign: Callable[[Any, Any], Any]) -> None:
+    """A sum of four terms; those of a sum and the product that stood in its place before are not among them."""
+
+    def oracle(x: Any, y: Any, *, before: bool) -> Any:
+        t = (x + 1000 * y - x) if before else 0 * y
+        assign(t, y)
+        return t + x + y
+
+    given = {"x": _terms("random", 16), "y": _terms("positive", 16)}
+    bounds = [_bound(lambda x, y, before=before: oracle(x, y, before=before), **given)[1] for before in (False, True)]
+    assert bounds[1].max() < 2 * bounds[0].max()

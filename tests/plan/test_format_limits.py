@@ -136,6 +136,21 @@ def test_an_array_of_more_than_a_16_bit_index_holds_is_planned_where_no_dim_is_t
     assert lengths(long_signatures(pairing, "quick")) == [{"m": 257, "n": 257}]
 
 
+def test_a_relation_moves_the_other_lengths_and_not_the_long_one() -> None:
+    dims = dict(m=kt.dim(block=16), n=kt.dim(block=16, maximum=300), p=kt.dim(block=16))
+    pair = kt.oracle_for(
+        lambda x, y: x,
+        x=kt.array("m n", "float32"),
+        y=kt.array("p", "float32"),
+        dims=dims,
+        where=lambda n, p: p == 2 * n,
+    )
+    assert lengths(long_signatures(pair(lambda x, y: x), "standard"))[-2:] == [
+        {"n": 257, "p": 514},
+        {"n": 129, "p": 258},
+    ]
+
+
 def test_a_kernel_that_takes_long_gets_shorter_ones() -> None:
     everything = long_signatures(test_matmul.tiled, "quick")
     affordable = affordable_long_signatures(test_matmul.tiled, "quick")

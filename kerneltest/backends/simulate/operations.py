@@ -545,6 +545,11 @@ def _elementwise(
     return Semantics(lambda op: rule, bare=True)
 
 
+def _modulo_two(compute: Compute) -> Compute:
+    # NumPy's sum of two booleans is "or", and they have no difference.
+    return lambda x, y: np.bitwise_xor(x, y) if x.dtype == np.bool_ else compute(x, y)
+
+
 def _cast(make: Callable[[np.dtype], Compute]) -> Semantics:
     return Semantics(lambda op: Rule(make(op.types[0].dtype), any_operand), bare=True)
 
@@ -574,8 +579,8 @@ def _num_programs(interpreter: IRInterpreter, op: Operation, operands: Sequence[
 
 OPERATIONS: Mapping[str, Semantics] = {
     # Numbers. i1 is bool.
-    "arith.addi": _elementwise(np.add),
-    "arith.subi": _elementwise(np.subtract),
+    "arith.addi": _elementwise(_modulo_two(np.add)),
+    "arith.subi": _elementwise(_modulo_two(np.subtract)),
     "arith.muli": _elementwise(np.multiply),
     "arith.divsi": _elementwise(device.divide),
     "arith.divui": _elementwise(device.as_unsigned(device.divide)),

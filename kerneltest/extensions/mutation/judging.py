@@ -446,14 +446,15 @@ class MutationSession:
         trial = RunningTrial(mutant, self._kills)
         try:
             with without_debugging():
-                self._run_cases(trial)
+                self.run_cases(trial)
                 if trial.is_evaluated and not (trial.kill or trial.problem or trial.difference[1]):
                     self._look_deeper(trial)
         finally:
             self._journal.stop()
         return trial.end()
 
-    def _run_cases(self, trial: RunningTrial) -> None:
+    def run_cases(self, trial: RunningTrial) -> None:
+        """Runs the cases of a trial until one finds the mutant."""
         for part in self._parts:
             tracer = MutantTracer(part.traces, trial.mutant)
             own = part.cache

@@ -363,3 +363,10 @@ def test_a_scan_of_several_operands_may_take_a_splat() -> None:
     expected = compute(np.ones((3, 2, 4), np.float32), whole)
     for one, other in zip(compute(splat, whole), expected, strict=True):
         np.testing.assert_array_equal(np.broadcast_to(one, other.shape), other)
+
+
+def test_sums_and_differences_of_one_bit_are_modulo_two() -> None:
+    a, b = np.array([False, False, True, True]), np.array([False, True, False, True])
+    for name in ("arith.addi", "arith.subi"):
+        op = Operation(name, OPERATIONS[name], (0, 1), (2,), (), (), {}, (), "")
+        assert op.semantics.rule(op).compute(a, b).tolist() == [False, True, True, False]

@@ -6,7 +6,7 @@ table.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import ml_dtypes
@@ -30,9 +30,14 @@ def is_integer_operation(op: Operation) -> bool:
 
 
 def integer_function(op: Operation) -> Function:
-    """Returns the function of integers."""
+    """Returns the function of integers. Programs and loops call it with few different ones."""
     compute, kinds = op.semantics.rule(op).compute, [kind.dtype.type for kind in op.operand_types]
-    return lambda *operands: compute(*[kind(x) for kind, x in zip(kinds, operands, strict=True)]).item()
+
+    @lru_cache(2**12)
+    def function(*operands: int) -> Any:
+        return compute(*[kind(x) for kind, x in zip(kinds, operands, strict=True)]).item()
+
+    return function
 
 
 def integers_by_lane(op: Operation, operands: Sequence[Any]) -> Array:
