@@ -543,8 +543,9 @@ class MismatchCause:
         """Returns the cause in words."""
         if self.size is None:
             return _WITHOUT_SIZE[self.what]
-        rounded = float(f"{self.size:.2g}")
-        return _CAUSES[self.what].format(size=f"{rounded:,.0f}" if 10 <= rounded < 1e5 else f"{rounded:.2g}")
+        digits = next((n for n in range(2, 7) if float(f"{self.size:.{n}g}") != 1), 7)  # 1 time would be no error
+        rounded = float(f"{self.size:.{digits}g}")
+        return _CAUSES[self.what].format(size=f"{rounded:,.0f}" if 10 <= rounded < 1e5 else f"{rounded:.{digits}g}")
 
     def hint(self) -> str:
         """Returns how to declare an approximation, or ""."""

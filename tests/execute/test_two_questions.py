@@ -445,3 +445,8 @@ def test_an_integer_beside_the_right_one_is_twice_as_far_as_a_rounding() -> None
 def test_a_wrong_formula_is_as_wrong_as_its_wrong_elements_whatever_the_others_are() -> None:
     found = compare(np.array([3.0, 3e38]), np.array([2.0, 3e38]), np.full(2, 1e-9), signed_zeros=False)
     assert formula_cause([found], None) == MismatchCause(ErrorCause.FORMULA, 0.5)
+
+
+@pytest.mark.parametrize(("size", "words"), [(1.0041, "1.004"), (1.2, "1.2"), (3.04, "3"), (321.4, "320"), (1.0, "1")])
+def test_the_size_of_an_error_has_the_digits_that_make_it_one(size: float, words: str) -> None:
+    assert f"it rounds {words} times" in MismatchCause(ErrorCause.ROUNDING, size).text()
