@@ -225,7 +225,7 @@ def trace_oracle(pairing: Pairing, signature: Signature) -> list[Any] | None:
 
 def _trace_once(pairing: Pairing, signature: Signature) -> list[Any] | None:
     tape: list[Any] = []
-    machine = RoundingModel(SIMULATED, rows=1, rows_by_source={}, tape=tape)  # without parts, nothing is perturbed
+    rounding = RoundingModel(SIMULATED, rows=1, rows_by_source={}, tape=tape)  # without parts, nothing is perturbed
     oracle, dims, statics = instrument(pairing.oracle), dict(signature.dims), dict(signature.statics)
 
     def evaluate(arrays: Mapping[str, Any]) -> tuple[()]:
@@ -238,5 +238,5 @@ def _trace_once(pairing: Pairing, signature: Signature) -> list[Any] | None:
     ones = fill_derived(pairing, signature, filled)
     formats = {path: float_format(np.dtype(np.float32)) for path, value in ones.items() if is_float(value.dtype)}
     with warnings.catch_warnings(action="ignore"):
-        sample_outputs(evaluate, ones, formats, machine)
-    return None if machine.escape else tape
+        sample_outputs(evaluate, ones, formats, rounding)
+    return None if rounding.escape else tape
