@@ -6,6 +6,7 @@ import pytest
 
 from kerneltest.execute import watchdog
 from kerneltest.execute.watchdog import Watchdog
+from kerneltest.records.journal import Activity
 from kerneltest.start.command_progress import CommandProgress
 
 _RUNNING: list[Watchdog] = []
@@ -28,6 +29,7 @@ def end_limit() -> None:
 def watch_closely(patch: pytest.MonkeyPatch) -> None:
     """Prepares for `be_late` and `end_limit`, and lets watchdogs look more often."""
     start, stop, begin = Watchdog.start, Watchdog.stop, CommandProgress.__init__
+    raise_hang, longest = Watchdog._raise_hang, watchdog._LONGEST
 
     def noted(dog: Watchdog) -> None:
         _RUNNING.append(dog)
@@ -41,8 +43,13 @@ def watch_closely(patch: pytest.MonkeyPatch) -> None:
         _COMMANDS.append(command)
         begin(command, seconds)
 
+    def raised(dog: Watchdog, activity: Activity, since: float) -> None:
+        raise_hang(dog, activity, since)
+        dog._stopped.wait(longest)  # the hang has as long as ever to reach what catches it before it is raised again
+
     patch.setattr(Watchdog, "start", noted)
     patch.setattr(Watchdog, "stop", removed)
+    patch.setattr(Watchdog, "_raise_hang", raised)
     patch.setattr(CommandProgress, "__init__", begun)
     patch.setattr(watchdog, "_LONGEST", 0.05)
 

@@ -1,12 +1,13 @@
 """Cases that end their process, or never end: each costs itself, and the item goes on."""
 
+import gc
 import os
 import re
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
@@ -234,41 +235,75 @@ def _spin() -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture
+def no_garbage() -> Iterator[None]:
+    """Python drops what is raised into callbacks of its garbage collector."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def _judge(dog: Watchdog, case: Callable[[], None]) -> None:
     """Has kerneltest call a case, so that what the watchdog raises into ends before the test does."""
+    dog.seconds = 600.0  # the case itself says when it is late
     dog.start()
     Guard([]).collect("judging a case", case, None, Failure)
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_a_hang_is_raised_into_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal()
     journal.start("i", "c", "f", "s")
     journal.enter_phase(Phase.RUNNING)
     dog, given_up, _ = _watched(journal, monkeypatch)
-    with pytest.raises(Failure, match=r"no answer within 0\.2 s while running the kernel \(.*_reports\.py:\d+\)"):
-        _judge(dog, _spin)
-    journal.stop()
+    _looks(dog, monkeypatch)
+    raise_hang = dog._raise_hang
+
+    def raise_once(activity: Activity, since: float) -> None:
+        raise_hang(activity, since)
+        journal.stop()  # else the next look might raise another one into the test
+
+    def case() -> None:
+        journal.changed -= dog.seconds
+        _spin()
+
+    monkeypatch.setattr(dog, "_raise_hang", raise_once)
+    with pytest.raises(Failure, match=r"no answer within 600 s while running the kernel \(.*_reports\.py:\d+\)"):
+        _judge(dog, case)
     dog.stop()
     assert given_up == []
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_a_machine_that_was_asleep_has_as_long_to_end_a_case_as_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal()
+    journal, dropped = Journal(), threading.Event()
     journal.start("i", "c", "f", "s")
     journal.enter_phase(Phase.RUNNING)
-    journal.changed -= 10_000.0
     dog, given_up, _ = _watched(journal, monkeypatch)
+    _looks(dog, monkeypatch)
+    raise_hang = dog._raise_hang
+
+    def raise_twice(activity: Activity, since: float) -> None:
+        is_first = not dropped.is_set()
+        raise_hang(activity, since)
+        if is_first:
+            assert dropped.wait(60)
+        else:
+            journal.stop()  # else the next look might raise another one into the test
 
     def dropping() -> None:
         with suppress(Failure):
+            journal.changed -= 10_000.0
             _spin()
+        dropped.set()
         while not given_up:
             time.sleep(0.01)
 
+    monkeypatch.setattr(dog, "_raise_hang", raise_twice)
     with pytest.raises(Failure, match="no answer"):
         _judge(dog, dropping)
-    journal.stop()
     dog.stop()
+    assert dropped.is_set()
     assert given_up == []
 
 
@@ -383,15 +418,15 @@ def test_a_debugger_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def takes_time() -> None:
         dog.start()
-        while journal.changed < began + 3 * dog.seconds and not ended.is_set():
-            time.sleep(0.01)
+        try:
+            while journal.changed < began + 3 * dog.seconds and not ended.is_set():
+                time.sleep(0.01)
+        finally:  # before the debugger ends
+            journal.stop()
+            dog.stop()
 
     exec("def prompt():\n    takes_time()", scope := {"__name__": "pdb", "takes_time": takes_time})
-    try:
-        scope["prompt"]()
-    finally:
-        journal.stop()
-        dog.stop()
+    scope["prompt"]()
     assert given_up == []
 
 
@@ -464,8 +499,8 @@ def test_an_item_that_has_not_begun_its_first_case_is_timed(monkeypatch: pytest.
     monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda *args, **more: timers.append("set"))
     monkeypatch.setattr(watchdog.faulthandler, "cancel_dump_traceback_later", lambda: timers.append("ended"))
     dog.journal.changed -= dog.seconds
+    dog.arm()  # before the first look
     dog.start()
-    dog.arm()
     _wait_for(looks, 4)
     assert not ended.is_set()
     assert len(timers) > 3
