@@ -1,6 +1,7 @@
 """Steps that take too long without taking any time, so that no other step does, however slow the machine is."""
 
 from collections.abc import Iterator
+from copy import copy
 
 import pytest
 
@@ -17,6 +18,14 @@ def be_late() -> None:
     """Lets the time limit of the running step pass at once."""
     dog = _RUNNING[-1]
     dog.journal.changed -= dog.seconds  # last, so that the watchdog finds the thread in the caller
+
+
+def be_deaf() -> None:
+    """Lets the timer for code that keeps all of Python from running end the process in a second."""
+    dog = copy(_RUNNING[-1])
+    dog.seconds = 1.0 - 2 * watchdog.GRACE
+    dog._arming.acquire()  # for ever, since the watchdog would postpone the timer
+    dog._set_timer()
 
 
 def end_limit() -> None:
