@@ -9,6 +9,8 @@ import pytest
 from kerneltest.core.failures import Guard
 from kerneltest.execute.cache import EvidenceLimits
 
+GUARD = EvidenceLimits.guard  # of a real run
+
 
 @contextmanager
 def _guard(limits: EvidenceLimits) -> Iterator[Guard]:

@@ -42,6 +42,11 @@ def _start(folder: Path, *options: str, **environment: str) -> forked.Started:
     return forked.start(folder, *command, environment={**os.environ, "PYTHONPATH": str(ROOT), **environment})
 
 
+def _processes_in(folder: Path) -> list[str]:
+    processes = psutil.process_iter(["pid", "status", "cmdline", "cwd"])
+    return [f"{each.info}" for each in processes if each.info["cwd"] == str(folder)]
+
+
 def _killed(folder: Path, records: int, *options: str) -> int:
     """Kills a run once it has written some records; how many there are then."""
     run = _start(folder, *options, SLOW="0.02")
@@ -50,8 +55,10 @@ def _killed(folder: Path, records: int, *options: str) -> int:
         if written >= records:
             run.send_signal(signal.SIGKILL)
             run.said(300)
-            while any(process.info["cwd"] == str(folder) for process in psutil.process_iter(["cwd"])):
-                time.sleep(0.05)  # what it started ends with it
+            deadline = time.monotonic() + 120
+            while left := _processes_in(folder):  # what it started ends with it
+                assert time.monotonic() < deadline, f"what the run started has not ended: {left}"
+                time.sleep(0.05)
             return written
         time.sleep(0.05)
     pytest.fail(f"the run ended: {run.said()}")
