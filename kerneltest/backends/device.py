@@ -44,6 +44,11 @@ class DeviceAtScale:
     precision: Precision
 
     def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
+        """Returns some elements of each output.
+
+        Raises:
+          Failure: `unavailable`, with the memory needed and free; or the kernel's own failure.
+        """
         jitted = compile_for(self.traced, self.device, self.precision, interpret=False)
         self._check_memory(jitted.compiled)
         try:

@@ -104,10 +104,15 @@ class RoundingLimit:
     output: int  # the index of the output
 
     def at(self, precision: Precision) -> Array:
+        """Returns the largest absolute error of each element before it is rounded to the output's dtype.
+
+        It is infinite for elements that are not checked.
+        """
         value = np.asarray(self.samples.case.values[self.output], np.float64)
         return bound_from_spread(value, self.spread(precision), (self.samples.compute or FLOAT32).unit_roundoff)
 
     def spread(self, precision: Precision) -> Spread:
+        """Returns how far the samples of the output are apart."""
         return self.samples.at(precision).spreads[self.output]
 
     def alternatives(self, precision: Precision) -> tuple[Array, ...]:

@@ -285,14 +285,17 @@ class GradientBound:
     value: Array  # the gradient by it
 
     def at(self, precision: Precision) -> Array:
+        """Returns the largest absolute error of each element before it is rounded."""
         moved = self.spread(precision)
         stored = _STORED_ROUNDINGS * self.backward.coarsest_roundoff * np.abs(self.value)
         return bound_from_spread(self.value, moved, self.backward.compute.unit_roundoff) + stored
 
     def spread(self, precision: Precision) -> Spread:
+        """Returns how far the samples of the gradient are apart."""
         return self.backward.at(precision).spreads[self.leaf]
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
+        """Returns the parts of the bound, the largest first."""
         found = self.backward.shares(precision, self.leaf)
         return shares_of_bound(found, self.at(precision), self.spread(precision))
 

@@ -42,6 +42,11 @@ class SimulatedAtScale:
     precision: Precision
 
     def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
+        """Returns samples of the elements of each output that the programs have written.
+
+        Raises:
+          Failure: wrong uses of memory; `unavailable` if a part of the kernel cannot be simulated in this way.
+        """
         calls = {id(call.equation): call for call in self.traced.calls}
         with jax.default_device(kernel_device("cpu")):
             kernel = PartialKernel(self.traced, lambda e, operands: self._call(calls[id(e)], operands))
