@@ -35,9 +35,12 @@ function bindMatrix(data, table) {
   const width = data.backends.length, dtypes = data.dtypes.length + 1;
   const keyOf = (pairing, backend, dtype) => (pairing * width + backend) * dtypes + dtype + 1;
   return (filters, selected) => {
-    const rows = data.rows, cells = [-1, null].flatMap((all) =>
-      [...group(selected, (row) => keyOf(rows.pairing[row], rows.backend[row], all ?? rows.dtype[row]))]);
-    counts = new Map(cells.map(([key, mine]) => [key, countVerdicts(data, mine)]));
+    const rows = data.rows;
+    counts = new Map();
+    for (const dtypeOf of [() => -1, (row) => rows.dtype[row]]) {
+      const byCell = group(selected, (row) => keyOf(rows.pairing[row], rows.backend[row], dtypeOf(row)));
+      for (const [key, mine] of byCell) counts.set(key, countVerdicts(data, mine));
+    }
     const shown = columns.map((backend) => selected.length === 0 || lines.some(({ pairing }) => counts.has(keyOf(pairing, backend, -1))));
     for (const { pairing, dtype, cells } of lines) {
       cells.forEach(({ cell, link, tail }, i) => {
