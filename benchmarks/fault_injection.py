@@ -69,7 +69,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: pytest's exit code, the number of records by verdict, and what pytest printed last."""
+    """The exit code of a run, the number of its records by verdict, and the end of its output."""
 
     code: int
     verdicts: dict[str, int]
