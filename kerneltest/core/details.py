@@ -631,6 +631,7 @@ class Nondeterministic(BaseDetail):
     # what differed between the two runs: "with programs in order", "in another order"; "" for nothing
     how: tuple[str, str] = ("", "")
     kernel: str = ""  # the name of the kernel whose memory `array` is; "" for an output
+    source: str = ""  # FILE:LINE of the choice between two ways, or ""
     kind: Literal["nondeterministic"] = "nondeterministic"
 
     @property
@@ -642,7 +643,8 @@ class Nondeterministic(BaseDetail):
         if any(self.how):
             one, other = self.how
             both = f"{self.first} {one} and {self.second} {other}"
-            return f"{kernel_prefix(self.kernel)}{self.array}{format_index(self.index)} is {both}; {count}"
+            text = f"{kernel_prefix(self.kernel)}{self.array}{format_index(self.index)} is {both}; {count}"
+            return f"{text}; the choice between them is at {self.source}" if self.source else text
         place = format_index(self.index)
         return f"{self.array}: the same inputs gave {self.first} and then {self.second} at {place}; {count}"
 

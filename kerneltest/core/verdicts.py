@@ -133,4 +133,5 @@ class GroupName(StrEnum):
     REJECTIONS = "rejects"
     DRAWN = "fuzz"
     PROOFS = "proofs"
+    BITS = "bits"
     SANITIZED = "sanitized"

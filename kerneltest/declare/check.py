@@ -37,7 +37,7 @@ from kerneltest.declare.dims import (
 )
 from kerneltest.declare.domains import DType
 from kerneltest.declare.outcomes import Rejection, Unordered, Xfail
-from kerneltest.declare.pairing import ANY_DTYPE, GIVEN, Pairing, is_part_of
+from kerneltest.declare.pairing import ANY_DTYPE, BATCH, GIVEN, GRID, PADDING, Pairing, is_part_of
 from kerneltest.declare.problems import Problems, format_given, refuse
 
 # Checks of a pairing's arrays: their dtypes, domains and axes, and the rules of their kinds.
@@ -168,7 +168,14 @@ def check_invariance(pairing: Pairing) -> Problems:
     for name in pairing.needs:
         if name not in pairing.dims and name not in pairing.batch_dims:
             yield "needs", f"{name!r} is not a dim of the pairing; its dims are {dims}"
-    invariant = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)), "grid"]
+    invariant = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static))]
+    invariant += [GRID, BATCH, PADDING]
+    if BATCH in pairing.invariant_to and not pairing.batch_dims:
+        yield "invariant_to", f"{BATCH!r} needs batch_dims=, the dims along which slices are independent"
+    if PADDING in pairing.invariant_to and not any(
+        leaf.kind.is_mask or leaf.kind.includes_end for leaf in pairing.leaves.values()
+    ):
+        yield "invariant_to", f"{PADDING!r} needs an argument that says where the tail begins: kt.lengths or kt.mask"
     for name in pairing.invariant_to:
         if name not in invariant:
             hint = "; dims go into batch_dims" if name in pairing.dims else ""

@@ -33,6 +33,9 @@ ANY_DTYPE = "any"  # in `returns`
 
 ABSENT, GIVEN = "absent", "given"
 
+# In `invariant_to`: the order of the programs, the rest of the batch, and the length of a masked tail.
+GRID, BATCH, PADDING = "grid", "batch", "padding"
+
 # All pairings in order of creation. The plugin reports those that it did not collect.
 ALL_PAIRINGS: "list[Pairing]" = []
 
@@ -67,7 +70,8 @@ class Pairing:
       xfail: expected findings.
       all_masked: the value of all outputs if everything is masked: `zeros`, `nan`, or "" if not declared.
       batch_dims: dims along which each slice of the result is computed independently.
-      invariant_to: static arguments on which no bit of the result depends, and `grid` for the order of the programs.
+      invariant_to: that on which no bit of the result depends: static arguments, `grid` (the order of the programs),
+        `batch` (the other slices along `batch_dims`) and `padding` (how long a masked tail is).
       grad: the kernel can be differentiated, and its gradient is the oracle's: by all floats, or by some arguments.
       rejects: calls that the kernel must refuse.
       needs: by dim, a function from a position along it in an output to the slice of the inputs that it needs; dims in

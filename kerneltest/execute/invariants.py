@@ -16,7 +16,7 @@ from kerneltest.core.dtypes import Array, DType, ShapeDtype, is_float, widen
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import Axis, AxisExpression, dims_in, dims_in_axes, length_of, positions_along
-from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.pairing import BATCH, GRID, Pairing
 from kerneltest.execute.applicability import trace_if_possible
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import CaseContext, OutputCheck, Variation
@@ -237,7 +237,7 @@ def _rewrite(context: CaseContext, rule: Rule, label: str) -> Variation:
     return Variation(changed, context.leaves, (OutputCheck(label, context.by_oracle()),))
 
 
-@invariant(applies=lambda pairing, signature: "grid" in pairing.invariant_to, rewrites=True)
+@invariant(applies=lambda pairing, signature: GRID in pairing.invariant_to, rewrites=True)
 def reversed_grid(context: CaseContext) -> Iterator[Variation]:
     """The order of the programs does not matter, as `invariant_to="grid"` declares."""
     changed = _rewrite(context, reverse_grids(), "with the grid's programs in reverse order")
@@ -267,7 +267,8 @@ def alone(context: CaseContext) -> Iterator[Variation]:
     """A slice along a dim in `batch_dims` does not depend on the rest of the batch.
 
     Compilers lay out the code for a single slice in another way, and so sum in another order. Slices are compared bit
-    for bit only with those of a batch of the same length, in which one slice is repeated.
+    for bit only with those of a batch of the same length, in which one slice is repeated, unless `invariant_to=` has
+    "batch".
     """
     pairing, signature = context.pairing, context.case.signature
     declared = list(signature.leaves(pairing).values())
@@ -276,7 +277,7 @@ def alone(context: CaseContext) -> Iterator[Variation]:
         shorter = replace(signature, dims=tuple({**dict(signature.dims), name: least}.items()))
         single = context.at(shorter)
         pairs = zip(context.traced.outputs, single.outputs, strict=True)
-        outputs = [_output_axes(pairing, signature, name, least, a.shape, b.shape) for a, b in pairs]
+        outputs = [output_axes(pairing, signature, name, least, a.shape, b.shape) for a, b in pairs]
         slices = BatchSlices(dict(signature.dims), name)
         unique = any(leaf.globally_unique and name in dims_in_axes(leaf.shape) for leaf in declared)
         repeatable = length % least == 0 and not unique and not slices.overlap([*leaves, *outputs])
@@ -286,7 +287,8 @@ def alone(context: CaseContext) -> Iterator[Variation]:
             part, sliced = slices.taker(outputs, once), slices.taker(leaves, once)(context.leaves)
             if any(isinstance(axis, AxisExpression) for axes in outputs for axis in axes):
                 _check_order(context, shorter, single, sliced, part)
-            yield Variation(single, sliced, (OutputCheck(f"{place} alone, of {length}", context.by_oracle(part=part)),))
+            wanted = context.as_plain_call(part) if BATCH in pairing.invariant_to else context.by_oracle(part=part)
+            yield Variation(single, sliced, (OutputCheck(f"{place} alone, of {length}", wanted),))
             if repeatable:
                 again = np.tile(once, length // least)
                 wanted = context.as_plain_call(slices.taker(outputs, again))
@@ -376,11 +378,13 @@ def batch_slices(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, 
             yield name, lengths[name], least
 
 
-# The axes of an output: an expression where a dim is part of the axis, else the length. `whole` is the output's shape
-# for all of the dim, and `single` for a slice, in which the dim has the length `least`.
-def _output_axes(
+def output_axes(
     pairing: Pairing, signature: Signature, name: str, least: int, whole: Sequence[int], single: Sequence[int]
 ) -> list[Axis]:
+    """The axes of an output: an expression where a dim is part of the axis, else the length.
+
+    `whole` is the output's shape for all of the dim, and `single` for a slice, in which the dim has the length `least`.
+    """
     lengths = dict(signature.dims)
     short = {**lengths, name: least}
     declared = [axis for leaf in pairing.leaves.values() for axis in leaf.shape if name in dims_in(axis)]

@@ -17,6 +17,7 @@ MODULES = {
     ),
     "groups": (
         "kerneltest.extensions.proofs.proof_group",
+        "kerneltest.extensions.same_bits.group",
         "kerneltest.extensions.sanitizer.group",
     ),
     "mutations": ("kerneltest.extensions.mutation.operators",),

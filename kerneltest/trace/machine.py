@@ -14,6 +14,7 @@ import numpy as np
 from jax import dtypes
 
 from kerneltest.core.dtypes import Array, DType, is_promotable
+from kerneltest.numerics.device_operations import multiply_matrices
 from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Atom, ClosedJaxpr, Equation, Jaxpr, Var, data_of, is_key
 from kerneltest.trace.jax_compat.source_lines import call_back
 from kerneltest.trace.primitives import PRIMITIVES, Kind, called_jaxpr
@@ -88,6 +89,14 @@ class RuleSet:
 
     def leave_loop(self, equation: Equation, steps: int) -> None:
         """Notes that rows leave a loop without a fixed number of steps after so many."""
+
+    def multiply(self, a: Array, b: Array, dtype: DType) -> Array:
+        """The product of matrices: `multiply_matrices`."""
+        return multiply_matrices(a, b, dtype)
+
+    def updating(self, function: Callable[..., Array]) -> Callable[..., Array]:
+        """The function by which memory is updated, in place of NumPy's."""
+        return function
 
     def item(self, value: Value, i: int) -> Value:
         """A value's part for one iteration of a scan."""

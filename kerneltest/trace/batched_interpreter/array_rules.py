@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, is_float, is_integer
-from kerneltest.numerics.device_operations import UPDATES, convert, multiply_matrices, position, reduce
+from kerneltest.numerics.device_operations import UPDATES, convert, position, reduce
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import ArrayFunction, EquationFunction, Machine, Rule, UnknownError, by_row, is_uniform
 from kerneltest.trace.primitives import PRIMITIVES, Kind, primitive_of
@@ -178,7 +178,7 @@ def _dot(machine: Machine, equation: Equation) -> EquationFunction:
         x, y = operands
         a = matrices(x, contracted[0], batched[0], last=True)
         b = matrices(y, contracted[1], batched[1], last=False)
-        product = multiply_matrices(a, b, dtype)
+        product = machine.rules.multiply(a, b, dtype)
         return (product.reshape(len(product), *shape).astype(dtype, copy=False),)
 
     return evaluate

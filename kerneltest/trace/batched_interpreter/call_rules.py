@@ -15,7 +15,6 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import Array, DType
-from kerneltest.numerics.device_operations import multiply_matrices
 from kerneltest.trace.batched_interpreter.memory_rules import (
     check_inside,
     memory_parts,
@@ -288,7 +287,8 @@ def _copy(machine: Machine, equation: Equation) -> EquationFunction:
 def _wgmma(machine: Machine, equation: Equation) -> EquationFunction:
     names = ("acc_transforms_tree", "a_transforms_tree", "b_transforms_tree")
     total, *factors = (memory_parts(equation, i, t) for i, t in enumerate(_unflatten(equation, 3, *names)))
-    dtype = machine.rules.dtype_of(equation.invars[0].aval)
+    rules, dtype = machine.rules, machine.rules.dtype_of(equation.invars[0].aval)
+    add = rules.updating(np.add)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         a, b = (
@@ -296,7 +296,7 @@ def _wgmma(machine: Machine, equation: Equation) -> EquationFunction:
             for x, steps in zip(operands[1:3], factors, strict=True)
         )
         before = read_through(operands[0].array, total, operands)
-        write_through(operands[0], total, operands, before + multiply_matrices(a, b, dtype))
+        write_through(operands[0], total, operands, add(before, rules.multiply(a, b, dtype)))
         return ()
 
     return evaluate

@@ -84,16 +84,17 @@ def supported_rule(machine: Machine, equation: Equation) -> EquationFunction:
     """The function that evaluates an equation in NumPy; UnknownError if it is not supported."""
     name = primitive_name(equation)
     if name in _PLAIN:
-        return _elementwise(machine, equation, _PLAIN[name])
+        return elementwise(machine, equation, _PLAIN[name])
     if name in _WITH_PARAMETERS:
-        return _elementwise(machine, equation, _WITH_PARAMETERS[name](equation))
+        return elementwise(machine, equation, _WITH_PARAMETERS[name](equation))
     if name in ARRAY_RULES:
         function = ARRAY_RULES[name](equation)
         return lambda operands: (function(*operands),)
     return _BY_MACHINE.get(name, control_rule)(machine, equation)
 
 
-def _elementwise(machine: Machine, equation: Equation, function: ArrayFunction) -> EquationFunction:
+def elementwise(machine: Machine, equation: Equation, function: ArrayFunction) -> EquationFunction:
+    """The function that applies another one to the elements of its operands, which it aligns."""
     aval = equation.outvars[0].aval
     dtype, ndim = machine.rules.dtype_of(aval), len(aval.shape) + 1
 
@@ -258,7 +259,7 @@ class LoweredRules(NanDroppingRules):
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         name = primitive_name(equation)
         if name in _LOWERED:
-            return _elementwise(machine, equation, _LOWERED[name])
+            return elementwise(machine, equation, _LOWERED[name])
         evaluate = super().rule(machine, equation)
         if name not in ("argmax", "argmin") or not is_float(np.dtype(equation.invars[0].aval.dtype)):
             return evaluate

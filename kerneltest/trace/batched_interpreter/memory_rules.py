@@ -409,15 +409,15 @@ def _swap(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 def _addupdate(machine: Machine, equation: Equation) -> EquationFunction:
-    steps = _steps(equation)
+    steps, add = _steps(equation), machine.rules.updating(np.add)
     locate = steps[-1]
     assert not isinstance(locate, _Relayout)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         memory, region = operands[0], locate(operands)
         if not region.arrays:
-            write_through(memory, steps, operands, read_through(memory.array, steps, operands) + operands[1])
-        elif len(steps) > 1:
+            write_through(memory, steps, operands, add(read_through(memory.array, steps, operands), operands[1]))
+        elif len(steps) > 1 or add is not np.add:
             raise UnknownError("a sum into positions of a part, which may repeat")
         else:
             _scatter(memory, region, operands[1], add=True)
@@ -469,11 +469,11 @@ def _atomic_rmw(machine: Machine, equation: Equation) -> EquationFunction:
     # Evaluates `atomic_add(ref, index, values, mask=...)` and the like, whose result is what was there before. Lanes
     # update one after another, in the order of the programs; any order gives the same up to the rounding of a sum.
     # Pallas' interpreter takes no mask here, and loses all but one of several updates of one element.
-    update = UPDATES.get(equation.params["atomic_type"].value)
-    if update is None or not machine.rules.counts_all_updates:
-        raise UnknownError("an atomic exchange" if update is None else "an atomic update as Pallas interprets it")
+    function = UPDATES.get(equation.params["atomic_type"].value)
+    if function is None or not machine.rules.counts_all_updates:
+        raise UnknownError("an atomic exchange" if function is None else "an atomic update as Pallas interprets it")
     access, locate = _step(equation)
-    mask = access.mask
+    mask, update = access.mask, machine.rules.updating(function)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         memory, region, values = operands[0], locate(operands), operands[access.value.number]
@@ -488,7 +488,7 @@ def _atomic_rmw(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 def _update_in_turn(
-    memory: BatchedRef, region: _Region, before: Array, values: Array, chosen: Array, update: np.ufunc
+    memory: BatchedRef, region: _Region, before: Array, values: Array, chosen: Array, update: Callable[..., Array]
 ) -> Array:
     # Updates the chosen positions, some of them several times, and returns what each update finds there. `before` is
     # what is there before the first update.

@@ -1,0 +1,185 @@
+"""Certifies that ways to call a kernel give the same bits, or finds values for which they do not."""
+
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import CodeType, FrameType
+from typing import Any
+
+import jax
+import numpy as np
+
+from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.failures import Failure
+from kerneltest.core.source_location import is_internal, relative_path
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.item import Item
+from kerneltest.extensions.same_bits.expressions import ExpressionRules, SequentialRules
+from kerneltest.extensions.same_bits.ways import CLAIMS, Arrays, Question, Trace, Way, hide_tails
+from kerneltest.judge.compare import first_difference
+from kerneltest.plan.cases import Case
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.signatures import Signature
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
+from kerneltest.trace.machine import UnknownError
+from kerneltest.trace.tracing import Traced
+
+_ORDERS = 2  # of the unknown floats, by each of which comparisons end in another way
+_DRAWS = 8  # of values whose bits are compared
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A claim that holds."""
+
+    words: str  # what was compared
+    compared: int  # elements
+
+
+def certify(item: Item, case: AnyCase, trace: Trace) -> Certified:
+    """Compares the expressions of all ways of a case's claim.
+
+    Args:
+      item, case: the pairing, and a signature with a family of `CLAIMS`.
+      trace: returns the kernel, traced for a signature.
+
+    Raises:
+      Failure: `nondeterministic` if values are found whose bits differ; `unavailable` if none are, although expressions
+        differ or cannot be computed.
+    """
+    words, open_questions, compared = [], [], 0
+    for question in CLAIMS[case.family.name].questions(item.pairing, case.signature, trace):
+        reference, ways = trace(question.signature), list(question.ways)
+        leaves = _expressions(item, question)
+        try:
+            known = [_differences(reference, way, leaves, ExpressionRules) for way in ways]
+        except UnknownError as error:
+            raise Failure(Verdict.UNAVAILABLE, f"not certified: no expression is known for {error}") from error
+        agreeing = [way for way, differs in zip(ways, known, strict=True) if not _any(differs)]
+        if len(agreeing) < len(ways):
+            others = [way for way in ways if way not in agreeing]
+            open_questions.append(_search_values(item, question, reference, agreeing, others))
+        words.append(f"the same expressions {_listed(ways, ', ')}")
+        compared += sum(each.size for differs in known for each in differs)
+    if open_questions:
+        raise Failure(Verdict.UNAVAILABLE, f"not certified: {open_questions[0]}")
+    return Certified("; ".join(words), compared)
+
+
+def _any(differs: Arrays) -> bool:
+    return any(each.any() for each in differs)
+
+
+# For each output, where a way differs from the reference.
+def _differences(reference: Traced, way: Way, leaves: Arrays, rules: Callable[[], KernelRules]) -> Arrays:
+    one, other = _outputs(reference, way, leaves, rules)
+    return tuple(_bits(a) != _bits(b) for a, b in zip(one, other, strict=True))
+
+
+def _outputs(reference: Traced, way: Way, leaves: Arrays, rules: Callable[[], KernelRules]) -> tuple[Arrays, Arrays]:
+    with jax.enable_x64(True):
+        one = BatchedKernel(reference, rules())(leaves)
+        other = one if way.traced is reference and way.leaves(leaves) is leaves else None
+        if other is None:
+            other = BatchedKernel(way.traced, rules())(way.leaves(leaves))
+    return way.expected(one), way.outputs(other)
+
+
+def _bits(array: Array) -> Array:
+    # Every NaN is the same.
+    if not is_float(array.dtype):
+        return array
+    bits: Array = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+    return np.where(np.isnan(array.astype(np.float64)), np.array(-1).astype(bits.dtype), bits)
+
+
+# The arrays of the reference: floats are unknown, and integers as a case has them.
+def _expressions(item: Item, question: Question) -> Arrays:
+    (arrays,) = _cases(item, question, 1)
+    rng = np.random.Generator(np.random.PCG64(zlib.crc32(str(question.signature).encode())))
+    shapes = [(_ORDERS, *array.shape) for array in arrays]
+    return tuple(
+        rng.integers(2, 2**64 - 2, shape, np.uint64) if is_float(array.dtype) else np.broadcast_to(array, shape)
+        for array, shape in zip(arrays, shapes, strict=True)
+    )
+
+
+def _cases(item: Item, question: Question, count: int) -> Iterator[list[Array]]:
+    for seed in range(count):
+        arrays = _fill(item, question.signature, seed)
+        if question.shortest is not None:
+            hide_tails(item.pairing, question, arrays, _fill(item, question.shortest, seed))
+        yield [arrays[path] for path, _ in question.signature.dtypes]
+
+
+def _fill(item: Item, signature: Signature, seed: int) -> dict[str, Array]:
+    return Case(item.pairing_id, item.pairing.name, signature, FAMILIES["normal"], "", seed).fill(item.pairing)
+
+
+# Raises the Failure of values whose bits differ, or returns what is known.
+def _search_values(
+    item: Item, question: Question, reference: Traced, agreeing: Sequence[Way], others: Sequence[Way]
+) -> str:
+    leaves = tuple(np.stack(each) for each in zip(*_cases(item, question, _DRAWS), strict=True))
+    source = _choice(reference, others[0].traced)
+    how = _listed(agreeing, " or "), _listed(others, " or ")
+    for way in others:
+        try:
+            pairs = zip(*_outputs(reference, way, leaves, SequentialRules), strict=True)
+            for number, (one, other) in enumerate(pairs):
+                differs = _bits(one) != _bits(other)
+                if differs.any():
+                    row = int(np.argwhere(differs)[0][0])
+                    detail = first_difference(f"output {number}", one[row], other[row], differs[row])
+                    raise Failure(Verdict.NONDETERMINISTIC, replace(detail, how=how, source=source))
+        except UnknownError:
+            continue
+    at = f" ({source})" if source else ""
+    return f"the expressions {how[1]} are others than {how[0]}{at}, and no values are known whose bits differ"
+
+
+def _listed(ways: Sequence[Way], between: str) -> str:
+    moved = [way for way in ways if way.is_moved]
+    words = between.join(way.words for way in ways if not way.is_moved or len(moved) == len(ways))
+    return f"with {words}{', at each place' if 0 < len(moved) < len(ways) and between == ', ' else ''}"
+
+
+# Where the kernel's Python takes another way for another signature.
+
+_MOST_STEPS = 300_000
+
+
+def _choice(one: Traced, other: Traced) -> str:
+    first, second = _steps(one), _steps(other)
+    for number, (a, b) in enumerate(zip(first, second, strict=False)):
+        if a != b:
+            code, offset = first[number - 1] if number else a
+            line = next((line for start, end, line in code.co_lines() if start <= offset < end), None)
+            return f"{relative_path(code.co_filename)}:{line}" if line else ""
+    return ""
+
+
+# The instructions of the kernel's source, in order, that tracing it executes.
+def _steps(traced: Traced) -> list[tuple[CodeType, int]]:
+    steps: list[tuple[CodeType, int]] = []
+    jax_folder = jax.__file__.rpartition("/")[0]
+
+    def watch(frame: FrameType, event: str, argument: Any) -> Any:
+        name = frame.f_code.co_filename
+        if event == "call" and (is_internal(name) or name.startswith((jax_folder, "<")) or "site-packages" in name):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and len(steps) < _MOST_STEPS:
+            steps.append((frame.f_code, frame.f_lasti))
+        return watch
+
+    jax.clear_caches()  # JAX does not call a function again that it has traced
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        jax.make_jaxpr(traced.function)(*(jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs))
+    finally:
+        sys.settrace(before)
+    return steps

@@ -1,0 +1,228 @@
+"""The ways to call a kernel that give the same bits, by the claim in `invariant_to=` that says so."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.arguments import Static
+from kerneltest.declare.dims import Axis, dims_in, dims_in_axes
+from kerneltest.declare.pairing import BATCH, GRID, PADDING, Pairing
+from kerneltest.execute.invariants import BatchSlices, output_axes
+from kerneltest.plan.signatures import Signature, order_by_variety
+from kerneltest.trace.rewrite import reverse_grids, rewrite_jaxpr
+from kerneltest.trace.tracing import Traced, analyze
+
+Arrays = tuple[Array, ...]  # each (rows, *shape)
+Take = Callable[[Arrays], Arrays]
+Trace = Callable[[Signature], Traced]
+
+
+def _all(arrays: Arrays) -> Arrays:
+    return arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to call a kernel.
+
+    Attributes:
+      words: the way in words, after `with`: `m=4`.
+      traced: the kernel.
+      leaves: from the arrays of the reference to those of this way.
+      outputs: from its outputs to what is compared.
+      expected: from the outputs of the reference to what they must equal.
+      is_moved: whether slices are at other places, between other neighbours.
+    """
+
+    words: str
+    traced: Traced
+    leaves: Take = _all
+    outputs: Take = _all
+    expected: Take = _all
+    is_moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The ways of one claim.
+
+    Attributes:
+      signature: of the reference.
+      ways: all of them, the reference among them.
+      padded: the dim whose tail must be masked; "" for none.
+      shortest: the signature with the least length of that dim.
+    """
+
+    signature: Signature
+    ways: Iterator[Way]
+    padded: str = ""
+    shortest: Signature | None = None
+
+
+# Lengths at which kernels choose another way to compute: the least, and both sides of powers of two.
+_LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
+
+
+def _lengths(pairing: Pairing, signature: Signature, name: str) -> list[int]:
+    dim, own = pairing.dims[name], dict(signature.dims)
+    block = dim.block or 1
+    wanted = (*dim.values, *(dim.fit(n) for n in (*_LENGTHS, own[name], block - 1, block, block + 1, 2 * block + 1)))
+    statics = dict(signature.statics)
+    return sorted({n for n in wanted if n and pairing.admits({**own, name: n}, statics)})
+
+
+def _with_length(signature: Signature, name: str, length: int) -> Signature:
+    return replace(signature, dims=tuple({**dict(signature.dims), name: length}.items()))
+
+
+def _along(
+    pairing: Pairing, signature: Signature, name: str, trace: Trace, *, padded: bool = False
+) -> Iterator[Question]:
+    lengths = _lengths(pairing, signature, name)
+    whole = _with_length(signature, name, lengths[-1]) if lengths else signature
+    # How much is not masked decides what a longer tail may change.
+    for first in sorted({0, len(lengths) // 2}) if padded else (0,):
+        if len(lengths) > first + 1:
+            ways = _slices(pairing, whole, name, lengths[first:], trace, moves=not padded)
+            shortest = _with_length(signature, name, lengths[first])
+            yield Question(whole, ways, name, shortest) if padded else Question(whole, ways)
+
+
+def _slices(
+    pairing: Pairing, whole: Signature, name: str, lengths: Sequence[int], trace: Trace, *, moves: bool
+) -> Iterator[Way]:
+    # The first slices along a dim by themselves, for each number of them.
+    shapes = [leaf.shape for leaf in whole.leaves(pairing).values()]
+    slices, reference = BatchSlices(dict(whole.dims), name), trace(whole)
+    if slices.overlap(shapes):
+        raise Failure(Verdict.UNAVAILABLE, f"slices along {name!r} share elements of an argument")
+    axes: list[list[Axis]] = []
+    for length in lengths:
+        try:
+            traced = trace(_with_length(whole, name, length))
+        except Failure:  # of which the cases of that signature tell
+            continue
+        if not axes:  # of the shortest way: those that are as long in both do not depend on the dim
+            pairs = zip(reference.outputs, traced.outputs, strict=True)
+            axes = [output_axes(pairing, whole, name, length, a.shape, b.shape) for a, b in pairs]
+        first = np.arange(length)
+        leaves, expected = _rowwise(slices.taker(shapes, first)), _rowwise(slices.taker(axes, first))
+        yield Way(f"{name}={length}", traced, leaves, _all, expected)
+        if moves and length > 1:
+            own = BatchSlices({**dict(whole.dims), name: length}, name)
+            moved, back = (_rowwise(own.taker(arrays, np.roll(first, by))) for arrays, by in ((shapes, 1), (axes, -1)))
+            words = f"{name}={length} and each slice one place further"
+            yield Way(words, traced, _chain(leaves, moved), back, expected, is_moved=True)
+
+
+def _rowwise(take: Take) -> Take:
+    def of_rows(arrays: Arrays) -> Arrays:
+        rows = [take(tuple(array[row] for array in arrays)) for row in range(len(arrays[0]) if arrays else 0)]
+        return tuple(np.stack(each) for each in zip(*rows, strict=True))
+
+    return of_rows
+
+
+def _chain(first: Take, then: Take) -> Take:
+    return lambda arrays: then(first(arrays))
+
+
+def _any_batch(pairing: Pairing, signature: Signature, trace: Trace) -> Iterator[Question]:
+    for name in pairing.batch_dims:
+        yield from _along(pairing, signature, name, trace)
+
+
+def padded_dims(pairing: Pairing) -> tuple[str, ...]:
+    """The dims whose tail may be masked: those that lengths count, and those of a mask's last axis."""
+    found: dict[str, None] = {}
+    for leaf in pairing.leaves.values():
+        if leaf.kind.includes_end and leaf.bounded_by is not None:
+            found |= dict.fromkeys(dims_in(leaf.bounded_by))
+        if leaf.kind.is_mask and leaf.shape:
+            found |= dict.fromkeys(dims_in(leaf.shape[-1]))
+    return tuple(name for name in found if name not in pairing.batch_dims)
+
+
+def _any_padding(pairing: Pairing, signature: Signature, trace: Trace) -> Iterator[Question]:
+    for name in padded_dims(pairing):
+        yield from _along(pairing, signature, name, trace, padded=True)
+
+
+def _any_order(pairing: Pairing, signature: Signature, trace: Trace) -> Iterator[Question]:
+    # Of two programs that depend on each other, the reverse order exchanges them.
+    traced = trace(signature)
+    changed = analyze(rewrite_jaxpr(traced.jaxpr, reverse_grids()), traced.function, traced.inputs)
+    ways = Way("the programs in order", traced), Way("the programs in reverse order", changed)
+    yield Question(signature, iter(ways))
+
+
+def tuned_statics(pairing: Pairing) -> tuple[str, ...]:
+    """The static arguments on which no bit depends."""
+    return tuple(name for name in pairing.invariant_to if isinstance(pairing.arguments.get(name), Static))
+
+
+def _any_option(pairing: Pairing, signature: Signature, trace: Trace) -> Iterator[Question]:
+    for name in tuned_statics(pairing):
+        others = (signature.with_option(name, option) for option in pairing.options()[name])
+        admitted = [each for each in others if pairing.admits(dict(each.dims), dict(each.statics))]
+        ways = (Way(f"{name}={dict(each.statics)[name]}", trace(each)) for each in admitted)
+        yield Question(signature, ways)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim, and what differs between its ways.
+
+    Attributes:
+      made_by: whether a pairing makes it.
+      questions: from a signature to the ways that must agree.
+      varied: the dims and static arguments that differ between ways, so that cases need not.
+    """
+
+    made_by: Callable[[Pairing], bool]
+    questions: Callable[[Pairing, Signature, Trace], Iterator[Question]]
+    varied: Callable[[Pairing], Sequence[str]] = lambda pairing: ()
+
+
+# By family.
+CLAIMS: Mapping[str, Claim] = {
+    "bits_in_any_batch": Claim(lambda p: BATCH in p.invariant_to, _any_batch, lambda p: p.batch_dims),
+    "bits_with_any_padding": Claim(lambda p: PADDING in p.invariant_to, _any_padding, padded_dims),
+    "bits_in_any_order": Claim(lambda p: GRID in p.invariant_to, _any_order),
+    "bits_with_any_option": Claim(lambda p: bool(tuned_statics(p)), _any_option, tuned_statics),
+}
+
+
+_SIGNATURES = {"quick": 3, "standard": 6, "deep": 24}  # of a claim in a dtype
+
+
+def chosen(claim: Claim, pairing: Pairing, planned: Sequence[Signature], depth: str) -> list[Signature]:
+    """The signatures of a claim: a few of those planned, of which no two differ only in what its ways vary."""
+    varied, found = set(claim.varied(pairing)), dict[object, Signature]()
+    for signature in planned:
+        parts = (
+            tuple(each for each in pairs if each[0] not in varied) for pairs in (signature.dims, signature.statics)
+        )
+        found.setdefault((signature.dtypes, *parts), signature)
+    first, others = order_by_variety(pairing, list(found.values()))
+    return [*first, *others][: _SIGNATURES[depth]]
+
+
+def hide_tails(pairing: Pairing, question: Question, arrays: dict[str, Array], least: Mapping[str, Array]) -> None:
+    """Changes arrays of the reference so that only what the shortest way has counts.
+
+    Args:
+      pairing, question: the question, about padding.
+      arrays: by path.
+      least: those for the shortest way.
+    """
+    for path, leaf in question.signature.leaves(pairing).items():
+        is_masked = leaf.kind.is_mask and question.padded in dims_in_axes(leaf.shape[-1:])
+        if is_masked:
+            arrays[path] = np.zeros_like(arrays[path])
+        if is_masked or (leaf.bounded_by is not None and question.padded in dims_in(leaf.bounded_by)):
+            arrays[path][tuple(map(slice, least[path].shape))] = least[path]
