@@ -631,7 +631,8 @@ class Nondeterministic(BaseDetail):
     # what differed between the two runs: "with programs in order", "in another order"; "" for nothing
     how: tuple[str, str] = ("", "")
     kernel: str = ""  # the name of the kernel whose memory `array` is; "" for an output
-    source: str = ""  # FILE:LINE of the choice between two ways, or ""
+    depends_on: str = ""  # what bits depend on that may not matter, as in "the batch"; "" if the two runs are alike
+    source: str = ""  # FILE:LINE of the choice between the two ways, or ""
     kind: Literal["nondeterministic"] = "nondeterministic"
 
     @property

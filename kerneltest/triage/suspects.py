@@ -153,6 +153,8 @@ class Suspect:
                 return f"{self.effect}, or another formula"
             case Effect.WRONG_GRADIENT:
                 return f"{self.effect} by {self.subject}"
+            case Effect.DEPENDENT_BITS:
+                return f"{self.effect} {self.subject}"
             case Effect.RACE if self.subject:
                 return f"{self.effect} for {self.subject}"
             case _:

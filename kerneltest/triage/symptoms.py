@@ -4,7 +4,17 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kerneltest.core.details import SLIGHT, ErrorCause, MemoryFault, Mismatch, MismatchCause, NotBuilt, Race, WrongDtype
+from kerneltest.core.details import (
+    SLIGHT,
+    ErrorCause,
+    MemoryFault,
+    Mismatch,
+    MismatchCause,
+    Nondeterministic,
+    NotBuilt,
+    Race,
+    WrongDtype,
+)
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict, VerdictKind
 from kerneltest.records.schema import Record
@@ -41,6 +51,7 @@ class Effect(StrEnum):
     UNINITIALISED = "values from uninitialised memory"
     RACE = "a race"
     NONDETERMINISTIC = "results that change from run to run"
+    DEPENDENT_BITS = "bits that depend on"
     OUT_OF_BOUNDS = "an access out of bounds"
     OTHER = "other"
 
@@ -85,6 +96,8 @@ def symptom(record: Record) -> Symptom:
         return Symptom(Level.BUILD, _not_built(record), place=place, cause=cause)
     if isinstance(detail, WrongDtype):
         return Symptom(Level.BROKEN, Effect.OTHER, essence, cause=essence)
+    if isinstance(detail, Nondeterministic) and detail.depends_on:
+        return Symptom(Level.INVARIANT, Effect.DEPENDENT_BITS, detail.depends_on, place)
     if record.verdict is Verdict.NONDETERMINISTIC:
         return Symptom(Level.STRUCTURE, Effect.NONDETERMINISTIC)
     if record.verdict in (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH):

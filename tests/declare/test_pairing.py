@@ -35,11 +35,17 @@ MISFITS: dict[str, tuple[dict[str, Any], list[str]]] = {
         dict(tolerance=kt.tolerance.conditioned(over="q")), ["tolerance", "names dim 'q'"],
     ),
     "invariant to what is not there": (
-        dict(invariant_to=("block",)), ["invariant_to", "'block' is not a static argument; choose among 'grid'"],
+        dict(invariant_to=("block",)), ["invariant_to", "'block' is not a static argument; choose among 'grid', 'batch'"],
     ),
     "invariant to a dim": (
         dict(scale=kt.static(1, 2), invariant_to="n"),
-        ["invariant_to", "'n' is not a static argument; choose among 'scale', 'grid'; dims go into batch_dims"],
+        ["invariant_to", "'n' is not a static argument; choose among 'scale', 'grid', 'batch', 'padding'; dims go"],
+    ),
+    "invariant to a batch that is not declared": (
+        dict(invariant_to="batch"), ["invariant_to", "'batch' needs batch_dims=, the dims along which"],
+    ),
+    "invariant to padding without a mask": (
+        dict(invariant_to="padding"), ["invariant_to", "'padding' needs an argument", "kt.lengths or kt.mask"],
     ),
     "a batch along what is no dim": (
         dict(batch_dims=("m",)), ["batch_dims", "'m' is not a dim of the pairing; its dims are 'n'"],

@@ -16,7 +16,7 @@ from kerneltest.core.source_location import is_internal, relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Item
 from kerneltest.extensions.same_bits.expressions import ExpressionRules, SequentialRules
-from kerneltest.extensions.same_bits.ways import CLAIMS, Arrays, Question, Trace, Way, hide_tails
+from kerneltest.extensions.same_bits.ways import CLAIMS, Arrays, Claim, Question, Trace, Way, hide_tails
 from kerneltest.judge.compare import first_difference
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
@@ -49,8 +49,8 @@ def certify(item: Item, case: AnyCase, trace: Trace) -> Certified:
       Failure: `nondeterministic` if values are found whose bits differ; `unavailable` if none are, although expressions
         differ or cannot be computed.
     """
-    words, open_questions, compared = [], [], 0
-    for question in CLAIMS[case.family.name].questions(item.pairing, case.signature, trace):
+    words, open_questions, compared, claim = [], [], 0, CLAIMS[case.family.name]
+    for question in claim.questions(item.pairing, case.signature, trace):
         reference, ways = trace(question.signature), list(question.ways)
         leaves = _expressions(item, question)
         try:
@@ -60,7 +60,7 @@ def certify(item: Item, case: AnyCase, trace: Trace) -> Certified:
         agreeing = [way for way, differs in zip(ways, known, strict=True) if not _any(differs)]
         if len(agreeing) < len(ways):
             others = [way for way in ways if way not in agreeing]
-            open_questions.append(_search_values(item, question, reference, agreeing, others))
+            open_questions.append(_search_values(item, claim, question, reference, agreeing, others))
         words.append(f"the same expressions {_listed(ways, ', ')}")
         compared += sum(each.size for differs in known for each in differs)
     if open_questions:
@@ -120,7 +120,7 @@ def _fill(item: Item, signature: Signature, seed: int) -> dict[str, Array]:
 
 # Raises the Failure of values whose bits differ, or returns what is known.
 def _search_values(
-    item: Item, question: Question, reference: Traced, agreeing: Sequence[Way], others: Sequence[Way]
+    item: Item, claim: Claim, question: Question, reference: Traced, agreeing: Sequence[Way], others: Sequence[Way]
 ) -> str:
     leaves = tuple(np.stack(each) for each in zip(*_cases(item, question, _DRAWS), strict=True))
     source = _choice(reference, others[0].traced)
@@ -133,7 +133,9 @@ def _search_values(
                 if differs.any():
                     row = int(np.argwhere(differs)[0][0])
                     detail = first_difference(f"output {number}", one[row], other[row], differs[row])
-                    raise Failure(Verdict.NONDETERMINISTIC, replace(detail, how=how, source=source))
+                    raise Failure(
+                        Verdict.NONDETERMINISTIC, replace(detail, how=how, depends_on=claim.of, source=source)
+                    )
         except UnknownError:
             continue
     at = f" ({source})" if source else ""

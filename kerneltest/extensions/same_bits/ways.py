@@ -178,11 +178,13 @@ class Claim:
     """A claim, and what differs between its ways.
 
     Attributes:
+      of: what no bit depends on.
       made_by: whether a pairing makes it.
       questions: from a signature to the ways that must agree.
       varied: the dims and static arguments that differ between ways, so that cases need not.
     """
 
+    of: str
     made_by: Callable[[Pairing], bool]
     questions: Callable[[Pairing, Signature, Trace], Iterator[Question]]
     varied: Callable[[Pairing], Sequence[str]] = lambda pairing: ()
@@ -190,10 +192,12 @@ class Claim:
 
 # By family.
 CLAIMS: Mapping[str, Claim] = {
-    "bits_in_any_batch": Claim(lambda p: BATCH in p.invariant_to, _any_batch, lambda p: p.batch_dims),
-    "bits_with_any_padding": Claim(lambda p: PADDING in p.invariant_to, _any_padding, padded_dims),
-    "bits_in_any_order": Claim(lambda p: GRID in p.invariant_to, _any_order),
-    "bits_with_any_option": Claim(lambda p: bool(tuned_statics(p)), _any_option, tuned_statics),
+    "bits_in_any_batch": Claim("the batch", lambda p: BATCH in p.invariant_to, _any_batch, lambda p: p.batch_dims),
+    "bits_with_any_padding": Claim(
+        "the length of a masked tail", lambda p: PADDING in p.invariant_to, _any_padding, padded_dims
+    ),
+    "bits_in_any_order": Claim("the order of programs", lambda p: GRID in p.invariant_to, _any_order),
+    "bits_with_any_option": Claim("a static argument", lambda p: bool(tuned_statics(p)), _any_option, tuned_statics),
 }
 
 

@@ -434,12 +434,3 @@ def test_a_pass_names_what_was_compared() -> None:
     kernel, oracle, declared, _ = _TABLE["softmax"]
     message = _bits(kernel, oracle, declared)[0].message
     assert message == "the same expressions with m=1, m=2, m=3, m=4, m=5, m=7, m=8, m=9, at each place"
-
-
-@pytest.mark.parametrize(
-    ("claim", "words"),
-    [("batch", "'batch' needs batch_dims="), ("padding", "'padding' needs an argument"), ("order", "not a static arg")],
-)
-def test_claims_that_say_nothing_are_declaration_errors(claim: str, words: str) -> None:
-    with pytest.raises(kt.DeclarationError, match=words):
-        kt.oracle_for(_softmax, x=kt.array("m n"), invariant_to=claim)(_softmax_oracle)
