@@ -149,6 +149,13 @@ def test_the_guide_shows_what_pytest_says(tmp_path: Path) -> None:
         assert absent in shown.stdout
 
 
+def test_the_page_on_bits_shows_what_pytest_says(tmp_path: Path) -> None:
+    ((file, source),) = _blocks("docs/same-bits.md")
+    (tmp_path / file).write_text(source, encoding="utf-8")
+    finished = _pytest(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick")
+    assert _words(" ".join(_shown("docs/same-bits.md", "1  bits that"))) in _words(finished.stdout)
+
+
 @pytest.mark.parametrize(("pairing", "shown"), [("summed", "race: p"), ("tops", "uninitialised")])
 def test_the_simulator_finds_what_its_page_shows(pairing: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = _executed("docs/how-backends-work.md", monkeypatch)
@@ -206,6 +213,7 @@ def test_every_page_with_python_is_run() -> None:
         "docs/getting-started.md",
         "docs/how-backends-work.md",
         "docs/production-sizes.md",
+        "docs/same-bits.md",
     }
     assert {page for page in PAGES if _blocks(page)} == executed
 

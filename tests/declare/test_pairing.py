@@ -35,7 +35,8 @@ MISFITS: dict[str, tuple[dict[str, Any], list[str]]] = {
         dict(tolerance=kt.tolerance.conditioned(over="q")), ["tolerance", "names dim 'q'"],
     ),
     "invariant to what is not there": (
-        dict(invariant_to=("block",)), ["invariant_to", "'block' is not a static argument; choose among 'grid', 'batch'"],
+        dict(invariant_to=("block",)),
+        ["invariant_to", "'block' is not a static argument; choose among 'grid', 'batch'"],
     ),
     "invariant to a dim": (
         dict(scale=kt.static(1, 2), invariant_to="n"),

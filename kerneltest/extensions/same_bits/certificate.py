@@ -61,7 +61,8 @@ def certify(item: Item, case: AnyCase, trace: Trace) -> Certified:
         if len(agreeing) < len(ways):
             others = [way for way in ways if way not in agreeing]
             open_questions.append(_search_values(item, claim, question, reference, agreeing, others))
-        words.append(f"the same expressions {_listed(ways, ', ')}")
+        places = ", at each place" if any(way.is_moved for way in ways) else ""
+        words.append(f"the same expressions {_listed(ways, 'and')}{places}")
         compared += sum(each.size for differs in known for each in differs)
     if open_questions:
         raise Failure(Verdict.UNAVAILABLE, f"not certified: {open_questions[0]}")
@@ -124,7 +125,7 @@ def _search_values(
 ) -> str:
     leaves = tuple(np.stack(each) for each in zip(*_cases(item, question, _DRAWS), strict=True))
     source = _choice(reference, others[0].traced)
-    how = _listed(agreeing, " or "), _listed(others, " or ")
+    how = _listed(agreeing, "or"), _listed(others, "or")
     for way in others:
         try:
             pairs = zip(*_outputs(reference, way, leaves, SequentialRules), strict=True)
@@ -142,10 +143,12 @@ def _search_values(
     return f"the expressions {how[1]} are others than {how[0]}{at}, and no values are known whose bits differ"
 
 
-def _listed(ways: Sequence[Way], between: str) -> str:
-    moved = [way for way in ways if way.is_moved]
-    words = between.join(way.words for way in ways if not way.is_moved or len(moved) == len(ways))
-    return f"with {words}{', at each place' if 0 < len(moved) < len(ways) and between == ', ' else ''}"
+# `with m=1, 2 or 3`.
+def _listed(ways: Sequence[Way], last: str) -> str:
+    plain = [way.words for way in ways if not way.is_moved] or [way.words for way in ways]
+    name = plain[0].partition("=")[0]
+    *others, end = [words.removeprefix(f"{name}=") if i else words for i, words in enumerate(plain)]
+    return f"with {', '.join(others)}{f' {last} ' if others else ''}{end}"
 
 
 # Where the kernel's Python takes another way for another signature.
