@@ -69,6 +69,24 @@ def certify(item: Item, case: AnyCase, trace: Trace) -> Certified:
     return Certified("; ".join(words), compared)
 
 
+def kernels(item: Item, case: AnyCase, trace: Trace) -> list[Traced]:
+    """Returns the traces from which the answer to a case follows.
+
+    Raises:
+      Failure: there is none, since the kernel cannot be traced.
+    """
+    made: list[Traced] = []
+
+    def noting(signature: Signature) -> Traced:
+        made.append(trace(signature))
+        return made[-1]
+
+    for question in CLAIMS[case.family.name].questions(item.pairing, case.signature, noting):
+        noting(question.signature)
+        list(question.ways)
+    return made
+
+
 def _any(differs: Arrays) -> bool:
     return any(each.any() for each in differs)
 

@@ -6,11 +6,14 @@ The rest of the room is imported only for pairings that make a claim.
 from collections.abc import Iterator
 
 from kerneltest.backends.base import Backend
+from kerneltest.core.failures import Failure
+from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import register_group
+from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
 from kerneltest.plan.signatures import signatures
@@ -37,6 +40,15 @@ class SameBitsGroup(Group):
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
         return None
+
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
+        from kerneltest.extensions.same_bits.certificate import kernels
+
+        try:
+            made = kernels(item, case, lambda signature: cache.traces.of(item.pairing, signature, item.backend))
+        except Failure as failure:
+            return failure_fingerprint(failure)
+        return Fingerprint.of(tuple(function_fingerprint(traced, cache) for traced in made))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         """Passes a claim that expressions certify; raises the Failure of values whose bits differ, or of no answer."""

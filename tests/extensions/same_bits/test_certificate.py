@@ -14,9 +14,11 @@ import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
+from kerneltest.execute.verdict_key import verdict_key
 from kerneltest.records.schema import Record
 
 _COLUMNS = 64
@@ -406,11 +408,15 @@ _TABLE: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], 
 }  # fmt: skip
 
 
-def _bits(kernel: Callable[..., Any], oracle: Callable[..., Any], declared: dict[str, Any]) -> list[Record]:
+def _items(kernel: Callable[..., Any], oracle: Callable[..., Any], declared: dict[str, Any]) -> list[Item]:
     pairing = kt.oracle_for(kernel, **declared)(oracle)
     items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings.of(depth="quick")).items
-    chosen = [item for item in items if item.group.name == GroupName.BITS]
-    return [outcome.record for item in chosen for outcome in run_item(item, Cache())]
+    return [item for item in items if item.group.name == GroupName.BITS]
+
+
+def _bits(kernel: Callable[..., Any], oracle: Callable[..., Any], declared: dict[str, Any]) -> list[Record]:
+    items = _items(kernel, oracle, declared)
+    return [outcome.record for item in items for outcome in run_item(item, Cache())]
 
 
 @pytest.mark.parametrize("name", _TABLE)
@@ -420,6 +426,15 @@ def test_claims(name: str) -> None:
     found = {record.verdict for record in records}
     assert wanted in found, records[0].message
     assert wanted is BROKEN or found == {wanted}, records[0].message
+
+
+def test_a_verdict_is_reused_until_the_kernel_changes_at_some_length() -> None:
+    _, oracle, declared, _ = _TABLE["one sum a row"]
+    found = []
+    for parts in (lambda m: 1, lambda m: 1, lambda m: 2 if m == 9 else 1):
+        items = _items(_sum_in(parts), oracle, declared)
+        found.append(verdict_key(items, Cache()))
+    assert found[0] == found[1] != found[2]
 
 
 def test_a_finding_names_both_sides_and_the_choice() -> None:
