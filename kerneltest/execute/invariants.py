@@ -297,32 +297,46 @@ def alone(context: CaseContext) -> Iterator[Variation]:
                 yield Variation(context.traced, inputs, (OutputCheck(label, wanted),))
 
 
-@invariant(applies=lambda pairing, signature: bool(pairing.grad), follows=True, every_order=True)
-def gradient(context: CaseContext) -> Iterator[Variation]:
-    """The gradient is the oracle's, as `grad=` declares. Undefined elements of outputs have no weight in it."""
-    traced = context.traced
-    pairs = zip(traced.outputs, context.expectation.defined, strict=True)
-    floats = [(output, where) for output, where in pairs if is_float(output.dtype)]
-    paths = [path for path, _ in context.case.signature.dtypes]
-    differentiable = [
-        i for i, path in enumerate(paths) if is_float(traced.inputs[i].dtype) and context.pairing.differentiates(path)
-    ]
-    gradient_of = tuple(paths[i] for i in differentiable)
+def differentiated(pairing: Pairing, signature: Signature, traced: Traced) -> tuple[str, ...]:
+    """The paths of the arrays by which a kernel is differentiated, in the order of its arguments."""
+    paths = [path for path, _ in signature.dtypes]
+    pairs = zip(paths, traced.inputs, strict=True)
+    return tuple(path for path, given in pairs if is_float(given.dtype) and pairing.differentiates(path))
+
+
+def trace_gradient(pairing: Pairing, signature: Signature, traced: Traced) -> Traced:
+    """Traces the gradient of a kernel: from its arrays and a weight of each float output to the gradients.
+
+    Raises:
+      Failure: the kernel cannot be differentiated.
+    """
+    paths = [path for path, _ in signature.dtypes]
+    places = [paths.index(path) for path in differentiated(pairing, signature, traced)]
 
     def pull_back(*values: jax.Array) -> list[jax.Array]:
         leaves, weights = values[: len(traced.inputs)], values[len(traced.inputs) :]
 
         def float_outputs(*chosen: jax.Array) -> list[jax.Array]:
             arguments = list(leaves)
-            for i, value in zip(differentiable, chosen, strict=True):
+            for i, value in zip(places, chosen, strict=True):
                 arguments[i] = value
             return [o for o in traced.function(*arguments) if is_float(np.dtype(o.dtype))]
 
-        return list(jax.vjp(float_outputs, *(leaves[i] for i in differentiable))[1](list(weights)))
+        return list(jax.vjp(float_outputs, *(leaves[i] for i in places))[1](list(weights)))
 
-    inputs = (*traced.inputs, *(ShapeDtype(o.shape, o.dtype) for o, _ in floats))
-    vjp = context.once("gradient", lambda: trace_function(pull_back, inputs, "by jax.vjp"))
+    weights = (ShapeDtype(output.shape, output.dtype) for output in traced.outputs if is_float(output.dtype))
+    return trace_function(pull_back, (*traced.inputs, *weights), "by jax.vjp")
+
+
+@invariant(applies=lambda pairing, signature: bool(pairing.grad), follows=True, every_order=True)
+def gradient(context: CaseContext) -> Iterator[Variation]:
+    """The gradient is the oracle's, as `grad=` declares. Undefined elements of outputs have no weight in it."""
+    traced = context.traced
+    pairs = zip(traced.outputs, context.expectation.defined, strict=True)
+    floats = [(output, where) for output, where in pairs if is_float(output.dtype)]
+    vjp = context.once("gradient", lambda: trace_gradient(context.pairing, context.case.signature, traced))
     pairing, signature = context.pairing, context.case.signature
+    gradient_of = differentiated(pairing, signature, traced)
     evaluate = evaluator(pairing, signature, traced.outputs)
     tracking = tracking_evaluator(pairing, signature, traced.outputs)
     dtypes = [o.dtype for o, _ in floats]

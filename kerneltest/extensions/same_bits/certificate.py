@@ -50,9 +50,10 @@ def certify(item: Item, case: AnyCase, trace: Trace) -> Certified:
         differ or cannot be computed.
     """
     words, open_questions, compared, claim = [], [], 0, CLAIMS[case.family.name]
-    for question in claim.questions(item.pairing, case.signature, trace):
-        reference, ways = trace(question.signature), list(question.ways)
-        leaves = _expressions(item, question)
+    call = claim.call(item.pairing, trace)
+    for question in claim.questions(call, case.signature):
+        reference, ways = call.trace(question.signature), list(question.ways)
+        leaves = _expressions(item, question, reference)
         try:
             known = [_differences(reference, way, leaves, ExpressionRules) for way in ways]
         except UnknownError as error:
@@ -73,17 +74,12 @@ def kernels(item: Item, case: AnyCase, trace: Trace) -> list[Traced]:
     """Returns the traces from which the answer to a case follows.
 
     Raises:
-      Failure: there is none, since the kernel cannot be traced.
+      Failure: the kernel cannot be traced.
     """
-    made: list[Traced] = []
-
-    def noting(signature: Signature) -> Traced:
-        made.append(trace(signature))
-        return made[-1]
-
-    for question in CLAIMS[case.family.name].questions(item.pairing, case.signature, noting):
-        noting(question.signature)
-        list(question.ways)
+    claim = CLAIMS[case.family.name]
+    call, made = claim.call(item.pairing, trace), list[Traced]()
+    for question in claim.questions(call, case.signature):
+        made += [call.trace(question.signature), *(way.traced for way in question.ways)]
     return made
 
 
@@ -115,8 +111,8 @@ def _bits(array: Array) -> Array:
 
 
 # The arrays of the reference: floats are unknown, and integers as a case has them.
-def _expressions(item: Item, question: Question) -> Arrays:
-    (arrays,) = _cases(item, question, 1)
+def _expressions(item: Item, question: Question, reference: Traced) -> Arrays:
+    (arrays,) = _cases(item, question, reference, 1)
     rng = np.random.Generator(np.random.PCG64(zlib.crc32(str(question.signature).encode())))
     shapes = [(_ORDERS, *array.shape) for array in arrays]
     return tuple(
@@ -125,12 +121,15 @@ def _expressions(item: Item, question: Question) -> Arrays:
     )
 
 
-def _cases(item: Item, question: Question, count: int) -> Iterator[list[Array]]:
+def _cases(item: Item, question: Question, reference: Traced, count: int) -> Iterator[list[Array]]:
     for seed in range(count):
         arrays = _fill(item, question.signature, seed)
         if question.shortest is not None:
             hide_tails(item.pairing, question, arrays, _fill(item, question.shortest, seed))
-        yield [arrays[path] for path, _ in question.signature.dtypes]
+        leaves = [arrays[path] for path, _ in question.signature.dtypes]
+        rng = np.random.Generator(np.random.PCG64(seed))
+        weights = reference.inputs[len(leaves) :]  # of a gradient
+        yield [*leaves, *(rng.standard_normal(weight.shape).astype(weight.dtype) for weight in weights)]
 
 
 def _fill(item: Item, signature: Signature, seed: int) -> dict[str, Array]:
@@ -141,7 +140,7 @@ def _fill(item: Item, signature: Signature, seed: int) -> dict[str, Array]:
 def _search_values(
     item: Item, claim: Claim, question: Question, reference: Traced, agreeing: Sequence[Way], others: Sequence[Way]
 ) -> str:
-    leaves = tuple(np.stack(each) for each in zip(*_cases(item, question, _DRAWS), strict=True))
+    leaves = tuple(np.stack(each) for each in zip(*_cases(item, question, reference, _DRAWS), strict=True))
     source = _choice(reference, others[0].traced)
     how = _listed(agreeing, "or"), _listed(others, "or")
     for way in others:

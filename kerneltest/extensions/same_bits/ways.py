@@ -1,17 +1,18 @@
 """The ways to call a kernel that give the same bits, by the claim in `invariant_to=` that says so."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Static
 from kerneltest.declare.dims import Axis, dims_in, dims_in_axes
 from kerneltest.declare.pairing import BATCH, GRID, PADDING, Pairing
-from kerneltest.execute.invariants import BatchSlices, output_axes
+from kerneltest.execute.invariants import BatchSlices, differentiated, output_axes, trace_gradient
 from kerneltest.plan.signatures import Signature, order_by_variety
 from kerneltest.trace.rewrite import reverse_grids, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, analyze
@@ -19,6 +20,7 @@ from kerneltest.trace.tracing import Traced, analyze
 Arrays = tuple[Array, ...]  # each (rows, *shape)
 Take = Callable[[Arrays], Arrays]
 Trace = Callable[[Signature], Traced]
+AxesOfArrays = list[Sequence[Axis]]
 
 
 def _all(arrays: Arrays) -> Arrays:
@@ -44,6 +46,35 @@ class Way:
     outputs: Take = _all
     expected: Take = _all
     is_moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is called: a kernel, or its gradient.
+
+    Attributes:
+      pairing: of the kernel.
+      trace_kernel: returns the kernel, traced for a signature.
+      trace: the same of what is called.
+      is_gradient: whether that is the gradient, whose last arrays are weights of the kernel's outputs.
+    """
+
+    pairing: Pairing
+    trace_kernel: Trace
+    trace: Trace
+    is_gradient: bool
+
+    def axes(self, whole: Signature, shorter: Signature, name: str) -> tuple[AxesOfArrays, AxesOfArrays]:
+        """The axes of its arrays and of its outputs, for signatures that differ in the length of a dim."""
+        given: AxesOfArrays = [leaf.shape for leaf in whole.leaves(self.pairing).values()]
+        one, other = self.trace_kernel(whole), self.trace_kernel(shorter)
+        pairs, length = zip(one.outputs, other.outputs, strict=True), dict(shorter.dims)[name]
+        made: AxesOfArrays = [output_axes(self.pairing, whole, name, length, a.shape, b.shape) for a, b in pairs]
+        if not self.is_gradient:
+            return given, made
+        weights = [axes for axes, output in zip(made, one.outputs, strict=True) if is_float(output.dtype)]
+        leaves = whole.leaves(self.pairing)
+        return [*given, *weights], [leaves[path].shape for path in differentiated(self.pairing, whole, one)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,44 +110,48 @@ def _with_length(signature: Signature, name: str, length: int) -> Signature:
     return replace(signature, dims=tuple({**dict(signature.dims), name: length}.items()))
 
 
-def _along(
-    pairing: Pairing, signature: Signature, name: str, trace: Trace, *, padded: bool = False
-) -> Iterator[Question]:
-    lengths = _lengths(pairing, signature, name)
+def _along(call: Call, signature: Signature, name: str, *, padded: bool = False) -> Iterator[Question]:
+    lengths = _lengths(call.pairing, signature, name)
     whole = _with_length(signature, name, lengths[-1]) if lengths else signature
     # How much is not masked decides what a longer tail may change.
     for first in sorted({0, len(lengths) // 2}) if padded else (0,):
         if len(lengths) > first + 1:
-            ways = _slices(pairing, whole, name, lengths[first:], trace, moves=not padded)
-            shortest = _with_length(signature, name, lengths[first])
-            yield Question(whole, ways, name, shortest) if padded else Question(whole, ways)
+            ways, shortest = _slices(call, whole, name, lengths[first:]), _with_length(signature, name, lengths[first])
+            if padded:
+                yield Question(whole, (way for way in ways if not way.is_moved), name, shortest)
+            else:
+                yield Question(whole, ways)
 
 
-def _slices(
-    pairing: Pairing, whole: Signature, name: str, lengths: Sequence[int], trace: Trace, *, moves: bool
-) -> Iterator[Way]:
-    # The first slices along a dim by themselves, for each number of them.
-    shapes = [leaf.shape for leaf in whole.leaves(pairing).values()]
-    slices, reference = BatchSlices(dict(whole.dims), name), trace(whole)
-    if slices.overlap(shapes):
+def _slices(call: Call, whole: Signature, name: str, lengths: Sequence[int]) -> Iterator[Way]:
+    # The first slices along a dim by themselves, for each number of them. Of a gradient, what has no slices is a sum
+    # over them.
+    slices = BatchSlices(dict(whole.dims), name)
+    if slices.overlap([leaf.shape for leaf in whole.leaves(call.pairing).values()]):
         raise Failure(Verdict.UNAVAILABLE, f"slices along {name!r} share elements of an argument")
-    axes: list[list[Axis]] = []
+    known: tuple[AxesOfArrays, AxesOfArrays] | None = None
     for length in lengths:
+        shorter = _with_length(whole, name, length)
         try:
-            traced = trace(_with_length(whole, name, length))
+            traced = call.trace(shorter)
         except Failure:  # of which the cases of that signature tell
             continue
-        if not axes:  # of the shortest way: those that are as long in both do not depend on the dim
-            pairs = zip(reference.outputs, traced.outputs, strict=True)
-            axes = [output_axes(pairing, whole, name, length, a.shape, b.shape) for a, b in pairs]
-        first = np.arange(length)
-        leaves, expected = _rowwise(slices.taker(shapes, first)), _rowwise(slices.taker(axes, first))
-        yield Way(f"{name}={length}", traced, leaves, _all, expected)
-        if moves and length > 1:
+        # Of the shortest: axes that are as long in both do not depend on the dim.
+        known = known or call.axes(whole, shorter, name)
+        given, made = known
+        kept = [i for i, axes in enumerate(made) if not call.is_gradient or name in dims_in_axes(axes)]
+        made, choose, first = [made[i] for i in kept], _choosing(kept), np.arange(length)
+        leaves, expected = _rowwise(slices.taker(given, first)), _chain(choose, _rowwise(slices.taker(made, first)))
+        yield Way(f"{name}={length}", traced, leaves, choose, expected)
+        if length > 1:
             own = BatchSlices({**dict(whole.dims), name: length}, name)
-            moved, back = (_rowwise(own.taker(arrays, np.roll(first, by))) for arrays, by in ((shapes, 1), (axes, -1)))
+            moved, back = (_rowwise(own.taker(axes, np.roll(first, by))) for axes, by in ((given, 1), (made, -1)))
             words = f"{name}={length} and each slice one place further"
-            yield Way(words, traced, _chain(leaves, moved), back, expected, is_moved=True)
+            yield Way(words, traced, _chain(leaves, moved), _chain(choose, back), expected, is_moved=True)
+
+
+def _choosing(numbers: Sequence[int]) -> Take:
+    return lambda arrays: tuple(arrays[number] for number in numbers)
 
 
 def _rowwise(take: Take) -> Take:
@@ -131,9 +166,9 @@ def _chain(first: Take, then: Take) -> Take:
     return lambda arrays: then(first(arrays))
 
 
-def _any_batch(pairing: Pairing, signature: Signature, trace: Trace) -> Iterator[Question]:
-    for name in pairing.batch_dims:
-        yield from _along(pairing, signature, name, trace)
+def _any_batch(call: Call, signature: Signature) -> Iterator[Question]:
+    for name in call.pairing.batch_dims:
+        yield from _along(call, signature, name)
 
 
 def padded_dims(pairing: Pairing) -> tuple[str, ...]:
@@ -147,14 +182,14 @@ def padded_dims(pairing: Pairing) -> tuple[str, ...]:
     return tuple(name for name in found if name not in pairing.batch_dims)
 
 
-def _any_padding(pairing: Pairing, signature: Signature, trace: Trace) -> Iterator[Question]:
-    for name in padded_dims(pairing):
-        yield from _along(pairing, signature, name, trace, padded=True)
+def _any_padding(call: Call, signature: Signature) -> Iterator[Question]:
+    for name in padded_dims(call.pairing):
+        yield from _along(call, signature, name, padded=True)
 
 
-def _any_order(pairing: Pairing, signature: Signature, trace: Trace) -> Iterator[Question]:
+def _any_order(call: Call, signature: Signature) -> Iterator[Question]:
     # Of two programs that depend on each other, the reverse order exchanges them.
-    traced = trace(signature)
+    traced = call.trace(signature)
     changed = analyze(rewrite_jaxpr(traced.jaxpr, reverse_grids()), traced.function, traced.inputs)
     ways = Way("the programs in order", traced), Way("the programs in reverse order", changed)
     yield Question(signature, iter(ways))
@@ -165,11 +200,12 @@ def tuned_statics(pairing: Pairing) -> tuple[str, ...]:
     return tuple(name for name in pairing.invariant_to if isinstance(pairing.arguments.get(name), Static))
 
 
-def _any_option(pairing: Pairing, signature: Signature, trace: Trace) -> Iterator[Question]:
+def _any_option(call: Call, signature: Signature) -> Iterator[Question]:
+    pairing = call.pairing
     for name in tuned_statics(pairing):
         others = (signature.with_option(name, option) for option in pairing.options()[name])
         admitted = [each for each in others if pairing.admits(dict(each.dims), dict(each.statics))]
-        ways = (Way(f"{name}={dict(each.statics)[name]}", trace(each)) for each in admitted)
+        ways = (Way(f"{name}={dict(each.statics)[name]}", call.trace(each)) for each in admitted)
         yield Question(signature, ways)
 
 
@@ -180,18 +216,28 @@ class Claim:
     Attributes:
       of: what no bit depends on.
       made_by: whether a pairing makes it.
-      questions: from a signature to the ways that must agree.
+      questions: from what is called and a signature to the ways that must agree.
       varied: the dims and static arguments that differ between ways, so that cases need not.
+      of_gradient: whether the gradient is called.
     """
 
     of: str
     made_by: Callable[[Pairing], bool]
-    questions: Callable[[Pairing, Signature, Trace], Iterator[Question]]
+    questions: Callable[[Call, Signature], Iterator[Question]]
     varied: Callable[[Pairing], Sequence[str]] = lambda pairing: ()
+    of_gradient: bool = False
+
+    def call(self, pairing: Pairing, trace: Trace) -> Call:
+        """What is called for a pairing."""
+
+        def trace_called(signature: Signature) -> Traced:
+            traced = trace(signature)
+            return trace_gradient(pairing, signature, traced) if self.of_gradient else traced
+
+        return Call(pairing, trace, functools.lru_cache(trace_called), self.of_gradient)
 
 
-# By family.
-CLAIMS: Mapping[str, Claim] = {
+_CLAIMS: Mapping[str, Claim] = {
     "bits_in_any_batch": Claim("the batch", lambda p: BATCH in p.invariant_to, _any_batch, lambda p: p.batch_dims),
     "bits_with_any_padding": Claim(
         "the length of a masked tail", lambda p: PADDING in p.invariant_to, _any_padding, padded_dims
@@ -199,6 +245,16 @@ CLAIMS: Mapping[str, Claim] = {
     "bits_in_any_order": Claim("the order of programs", lambda p: GRID in p.invariant_to, _any_order),
     "bits_with_any_option": Claim("a static argument", lambda p: bool(tuned_statics(p)), _any_option, tuned_statics),
 }
+
+
+def _of_gradient(claim: Claim) -> Claim:
+    return replace(claim, made_by=lambda p: bool(p.grad) and claim.made_by(p), of_gradient=True)
+
+
+# By family.
+CLAIMS: Mapping[str, Claim] = {
+    **_CLAIMS, **{f"gradient_{family}": _of_gradient(claim) for family, claim in _CLAIMS.items()}
+}  # fmt: skip
 
 
 _SIGNATURES = {"quick": 3, "standard": 6, "deep": 24}  # of a claim in a dtype

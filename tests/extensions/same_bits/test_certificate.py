@@ -174,6 +174,25 @@ def _softmax(x: Any) -> Any:
     return _by_row(body, x, columns=x.shape[1])
 
 
+def _differentiable(parts: Callable[[int], int]) -> Callable[[Any], Any]:
+    # Softmax, whose gradient sums each row in so many parts.
+    @jax.custom_vjp
+    def softmax(x: Any) -> Any:
+        return _softmax(x)
+
+    def pull(y: Any, weights: Any) -> tuple[Any]:
+        count = parts(y.shape[0])
+
+        def body(y_ref: Any, weights_ref: Any, out_ref: Any) -> None:
+            row, given = y_ref[...], weights_ref[pl.ds(pl.program_id(0), 1), :]
+            out_ref[...] = row * (given - _parts(row * given, count))
+
+        return (_by_row(body, y, weights, columns=y.shape[1]),)
+
+    softmax.defvjp(lambda x: (y := _softmax(x), y), pull)
+    return lambda x: softmax(x)
+
+
 def _softmax_oracle(x: Any) -> Any:
     e = np.exp(x - x.max(1, keepdims=True))
     return e / e.sum(1, keepdims=True)
@@ -322,6 +341,7 @@ _X = {"x": kt.array("m n", "float32")}
 _ROWS = {"m": kt.dim(maximum=9), "n": kt.dim(values=(_COLUMNS,))}
 _BATCH = {**_X, "dims": _ROWS, "batch_dims": "m", "invariant_to": "batch"}
 _GRID = {**_X, "dims": _ROWS, "invariant_to": "grid"}
+_GRADIENT = {**_BATCH, "grad": True}
 _BLOCK = {**_X, "block": kt.static(16, 32), "dims": _ROWS, "invariant_to": "block"}
 _PADDED = {
     **_X, "lengths": kt.lengths("m", up_to="n"), "dims": {"m": kt.dim(values=(3,)), "n": kt.dim(multiple_of=16)},
@@ -386,6 +406,8 @@ _TABLE: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], 
     "scaled by the whole batch": (_scaled_by_batch, _row_sums, _BATCH, BROKEN),
     "scaled by a neighbour": (_pairs_scaled, _softmax_oracle, _BATCH, BROKEN),
     "softmax": (_softmax, _softmax_oracle, _BATCH, HOLDS),
+    "a gradient": (_differentiable(lambda m: 1), _softmax_oracle, _GRADIENT, HOLDS),
+    "a gradient by the batch": (_differentiable(_split), _softmax_oracle, _GRADIENT, BROKEN),
     "tiles of one shape": (_matmul(lambda m: 16), lambda x, y: x @ y, _MATMUL, HOLDS),
     "tiles by the batch": (_matmul(lambda m: min(m, 16)), lambda x, y: x @ y, _MATMUL, OPEN),
     "a product that is split in small batches": (_split_matmul, lambda x, y: x @ y, _MATMUL, BROKEN),
@@ -444,6 +466,12 @@ def test_a_finding_names_both_sides_and_the_choice() -> None:
     assert " with m=4, 5, " in message
     assert " with m=1, 2 or 3;" in message
     assert f"test_certificate.py:{line}" in message
+
+
+def test_the_gradient_is_a_claim_of_its_own() -> None:
+    kernel, oracle, declared, _ = _TABLE["a gradient by the batch"]
+    verdicts = {record.family: record.verdict for record in _bits(kernel, oracle, declared)}
+    assert verdicts == {"bits_in_any_batch": HOLDS, "gradient_bits_in_any_batch": BROKEN}
 
 
 def test_a_pass_names_what_was_compared() -> None:
