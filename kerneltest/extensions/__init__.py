@@ -13,6 +13,7 @@ MODULES = {
         "kerneltest.extensions.audit.audit_command",
         "kerneltest.extensions.lowering_map.command",
         "kerneltest.extensions.mutation.commands",
+        "kerneltest.extensions.same_bits.command",
         "kerneltest.extensions.watch.command",
     ),
     "groups": (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
-from kerneltest.core.fingerprint import Fingerprint
+from kerneltest.core.fingerprint import Fingerprint, NotReusableError
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
@@ -51,12 +51,20 @@ class SameBitsGroup(Group):
         return Fingerprint.of(tuple(function_fingerprint(traced, cache) for traced in made))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        """Passes a claim that expressions certify; raises the Failure of values whose bits differ, or of no answer."""
+        """Passes a claim that expressions certify, with a digest of the kernel at all lengths.
+
+        Raises:
+          Failure: values were found whose bits differ, or there is no answer.
+        """
         from kerneltest.extensions.same_bits.certificate import certify
 
         cache.process.enter_phase(Phase.RUNNING)
         found = certify(item, case, lambda signature: cache.traces.of(item.pairing, signature, item.backend))
-        return Outcome(item.record(Verdict.PASS, found.words, case=case, compared=found.compared))
+        try:
+            digest = f"; kernel {self.fingerprint(item, case, cache).text}"
+        except NotReusableError:
+            digest = ""
+        return Outcome(item.record(Verdict.PASS, found.words + digest, case=case, compared=found.compared))
 
 
 register_group(SameBitsGroup(), order=70)
