@@ -36,9 +36,9 @@ def _copy(registry: Registry[object], monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_built_in_extensions_are_registered() -> None:
     names = [group.name for group in registered_groups()]
-    assert names[-4:] == ["rejects", "proofs", "sanitized", "fuzz"]
+    assert names[-5:] == ["rejects", "proofs", "bits", "sanitized", "fuzz"]
     assert [command.name for command in registered_commands()] == (
-        "init doctor audit run watch report summary merge diff repro lowering mutate coverage".split()
+        "init doctor audit run watch report summary merge diff repro certificate lowering mutate coverage".split()
     )
     assert {"--kt-mutate", "--kt-prove", "--kt-sanitize"} <= {setting.option for setting in known_settings()}
     assert [panel.name for panel in registered_panels()] == ["lowering", "mutants"]
