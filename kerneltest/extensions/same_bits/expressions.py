@@ -11,14 +11,14 @@ A sum or a product of matrices is one operation on a tile of its shape, since on
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, is_float
 from kerneltest.trace.batched_interpreter.kernel_rules import KernelRules, elementwise
-from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, data_of
-from kerneltest.trace.machine import ArrayFunction, EquationFunction, Machine, UnknownError, Value
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, Jaxpr, data_of
+from kerneltest.trace.machine import ArrayFunction, EquationFunction, Machine, Step, UnknownError, Value
 from kerneltest.trace.primitives import Kind, primitive_of
 
 _U64 = np.dtype(np.uint64)
@@ -272,19 +272,49 @@ class ExpressionRules(KernelRules):
 
 
 class SequentialRules(KernelRules):
-    """Numbers in the kernel's dtypes, with the terms of sums and of products of matrices added one after another."""
+    """Numbers in the kernel's dtypes, with the terms of sums and of products of matrices added one after another.
 
-    def __init__(self) -> None:
+    If it `fuses`, a product of matrices that is added to a value begins with that value, as compilers for tensor cores
+    have it.
+    """
+
+    def __init__(self, *, fuses: bool) -> None:
         super().__init__(counts_all_updates=True)
+        self._fuses = fuses
+        self._initial: Array | None = None  # of the next product
 
     def multiply(self, a: Array, b: Array, dtype: DType) -> Array:
         if not is_float(dtype):
             return super().multiply(a, b, dtype)
-        wide = np.result_type(dtype, np.float32)
-        total = np.zeros(np.broadcast_shapes(a[..., :1].shape, b[..., :1, :].shape), wide)
+        wide, shape = np.result_type(dtype, np.float32), np.broadcast_shapes(a[..., :1].shape, b[..., :1, :].shape)
+        total = np.zeros(shape, wide)
+        if self._initial is not None:
+            total = total + self._initial.reshape(len(self._initial), *shape[1:]).astype(wide)
         for k in range(a.shape[-1]):
-            total += a[..., k : k + 1].astype(wide) * b[..., k : k + 1, :].astype(wide)
+            total = total + a[..., k : k + 1].astype(wide) * b[..., k : k + 1, :].astype(wide)
         return total.astype(dtype)
+
+    def steps(self, machine: Machine, jaxpr: Jaxpr) -> Iterator[Step]:
+        products = {e.outvars[0]: e for e in jaxpr.eqns if self._fuses and primitive_of(e).name == "dot_general"}
+        for equation in jaxpr.eqns:
+            operands = equation.invars if primitive_of(equation).name == "add" else ()
+            added = [i for i, operand in enumerate(operands) if not hasattr(operand, "val") and operand in products]
+            if not added or operands[1 - added[0]].aval.shape != equation.outvars[0].aval.shape:
+                yield self.rule(machine, equation), equation.invars, equation.outvars
+            else:
+                product = products[operands[added[0]]]
+                reads = [operands[1 - added[0]], *product.invars]
+                yield self._add_product(self.rule(machine, product)), reads, equation.outvars
+
+    def _add_product(self, multiply: EquationFunction) -> EquationFunction:
+        def add(operands: Sequence[Array]) -> Sequence[Array]:
+            self._initial = operands[0]
+            try:
+                return multiply(operands[1:])
+            finally:
+                self._initial = None
+
+        return add
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         primitive = primitive_of(equation)
