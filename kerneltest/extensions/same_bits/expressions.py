@@ -203,6 +203,8 @@ class ExpressionRules(KernelRules):
                 return self._sum(equation)
             case Kind.PRODUCT if primitive.name == "dot_general":
                 return self._product(machine, equation)
+            case Kind.PRODUCT if primitive.name == "wgmma_ref":  # `multiply` and `updating` evaluate it
+                return super().rule(machine, equation)
         raise UnknownError(primitive.name)
 
     def _function(self, equation: Equation) -> ArrayFunction:

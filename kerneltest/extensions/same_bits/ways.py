@@ -14,8 +14,10 @@ from kerneltest.declare.dims import Axis, dims_in, dims_in_axes
 from kerneltest.declare.pairing import BATCH, GRID, PADDING, Pairing
 from kerneltest.execute.invariants import BatchSlices, differentiated, output_axes, trace_gradient
 from kerneltest.plan.signatures import Signature, order_by_variety
-from kerneltest.trace.rewrite import reverse_grids, rewrite_jaxpr
+from kerneltest.trace.primitives import Kind, kind_of
+from kerneltest.trace.rewrite import is_plain_call, reverse_grids, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, analyze
+from kerneltest.trace.walk import iter_equations
 
 Arrays = tuple[Array, ...]  # each (rows, *shape)
 Take = Callable[[Arrays], Arrays]
@@ -190,6 +192,11 @@ def _any_padding(call: Call, signature: Signature) -> Iterator[Question]:
 def _any_order(call: Call, signature: Signature) -> Iterator[Question]:
     # Of two programs that depend on each other, the reverse order exchanges them.
     traced = call.trace(signature)
+    kernels = [equation for equation, _ in iter_equations(traced.jaxpr.jaxpr) if kind_of(equation) is Kind.KERNEL]
+    if not all(map(is_plain_call, kernels)):
+        raise Failure(
+            Verdict.UNAVAILABLE, "not certified: it has a kernel whose programs cannot be run in reverse order"
+        )
     changed = analyze(rewrite_jaxpr(traced.jaxpr, reverse_grids()), traced.function, traced.inputs)
     ways = Way("the programs in order", traced), Way("the programs in reverse order", changed)
     yield Question(signature, iter(ways))

@@ -1,6 +1,7 @@
 """Claims of `invariant_to=` about bits: what holds is certified, and what does not is shown by values."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from jax.experimental import pallas as pl
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import GroupName, Verdict
+from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
@@ -20,6 +22,7 @@ from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.verdict_key import verdict_key
 from kerneltest.records.schema import Record
+from suites.test_pipeline_copy import copy
 
 _COLUMNS = 64
 
@@ -435,15 +438,17 @@ _TABLE: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], 
 }  # fmt: skip
 
 
-def _items(kernel: Callable[..., Any], oracle: Callable[..., Any], declared: dict[str, Any]) -> list[Item]:
-    pairing = kt.oracle_for(kernel, **declared)(oracle)
-    items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings.of(depth="quick")).items
+def _items(pairing: Pairing, backend: str = "interpret") -> list[Item]:
+    items = plan_pairing(pairing, "p", resolve([backend]), RunSettings.of(depth="quick")).items
     return [item for item in items if item.group.name == GroupName.BITS]
 
 
-def _bits(kernel: Callable[..., Any], oracle: Callable[..., Any], declared: dict[str, Any]) -> list[Record]:
-    items = _items(kernel, oracle, declared)
+def _records(items: list[Item]) -> list[Record]:
     return [outcome.record for item in items for outcome in run_item(item, Cache())]
+
+
+def _bits(kernel: Callable[..., Any], oracle: Callable[..., Any], declared: dict[str, Any]) -> list[Record]:
+    return _records(_items(kt.oracle_for(kernel, **declared)(oracle)))
 
 
 @pytest.mark.parametrize("name", _TABLE)
@@ -459,7 +464,7 @@ def test_a_verdict_is_reused_until_the_kernel_changes_at_some_length() -> None:
     _, oracle, declared, _ = _TABLE["one sum a row"]
     found = []
     for parts in (lambda m: 1, lambda m: 1, lambda m: 2 if m == 9 else 1):
-        items = _items(_sum_in(parts), oracle, declared)
+        items = _items(kt.oracle_for(_sum_in(parts), **declared)(oracle))
         found.append(verdict_key(items, Cache()))
     assert found[0] == found[1] != found[2]
 
@@ -471,6 +476,12 @@ def test_a_finding_names_both_sides_and_the_choice() -> None:
     assert " with m=4, 5, " in message
     assert " with m=1, 2 or 3;" in message
     assert f"test_certificate.py:{line}" in message
+
+
+def test_programs_on_cores_are_not_certified_for_any_order() -> None:
+    records = _records(_items(replace(copy, invariant_to=("grid",)), "interpret-mosaic-gpu"))
+    assert {record.verdict for record in records} == {OPEN}
+    assert "cannot be run in reverse order" in records[0].message
 
 
 def test_the_gradient_is_a_claim_of_its_own() -> None:
