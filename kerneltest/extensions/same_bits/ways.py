@@ -52,7 +52,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is called: a kernel, or its gradient.
+    """A kernel or its gradient, which the ways call.
 
     Attributes:
       pairing: of the kernel.
@@ -235,7 +235,7 @@ class Claim:
     of_gradient: bool = False
 
     def call(self, pairing: Pairing, trace: Trace) -> Call:
-        """What is called for a pairing."""
+        """Returns the kernel of a pairing, or its gradient."""
 
         def trace_called(signature: Signature) -> Traced:
             traced = trace(signature)

@@ -22,7 +22,7 @@ from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.verdict_key import verdict_key
 from kerneltest.records.schema import Record
-from suites.test_pipeline_copy import copy
+from suites import test_pipeline_copy as pipelines
 
 _COLUMNS = 64
 
@@ -479,7 +479,7 @@ def test_a_finding_names_both_sides_and_the_choice() -> None:
 
 
 def test_programs_on_cores_are_not_certified_for_any_order() -> None:
-    records = _records(_items(replace(copy, invariant_to=("grid",)), "interpret-mosaic-gpu"))
+    records = _records(_items(replace(pipelines.copy, invariant_to=("grid",)), "interpret-mosaic-gpu"))
     assert {record.verdict for record in records} == {OPEN}
     assert "cannot be run in reverse order" in records[0].message
 
