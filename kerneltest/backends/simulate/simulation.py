@@ -51,15 +51,20 @@ def new_launch(
     outputs: Sequence[SimulatedBuffer],
     hints: dict[str, str],
     programs: Array,
-) -> tuple[Launch, list[BufferPointer]]:
-    """Returns a launch of some programs, which have accessed nothing yet, and the arguments of their function."""
+    arguments: Sequence[int | np.generic] | None = None,
+) -> tuple[Launch, list[BufferPointer | Array]]:
+    """Returns a launch of some programs, which have accessed nothing yet, and the arguments of their function.
+
+    `arguments` are those of a `LoweredKernel`.
+    """
     for buffer in outputs:
         buffer.writable = True
     buffers = [*inputs, *outputs]
     for buffer in buffers:
         buffer.reset()
     launch = Launch(grid, programs, buffers, AccessChecker(grid, hints, programs))
-    return launch, [BufferPointer(number, np.zeros(1, np.int64)) for number in range(len(buffers))]
+    given = range(len(buffers)) if arguments is None else arguments
+    return launch, [BufferPointer(a, np.zeros(1, np.int64)) if isinstance(a, int) else np.array([a]) for a in given]
 
 
 class Simulation:
@@ -70,6 +75,7 @@ class Simulation:
         object as the input.
       hints: possible causes of an access past a buffer's end, by the buffer's name.
       programs: the linear ids of the programs to run; by default all.
+      arguments: as for `new_launch`.
     """
 
     def __init__(
@@ -80,10 +86,11 @@ class Simulation:
         outputs: Sequence[SimulatedBuffer],
         hints: dict[str, str],
         programs: Array | None = None,
+        arguments: Sequence[int | np.generic] | None = None,
     ) -> None:
         if programs is None:
             programs = np.arange(int(np.prod(grid)), dtype=np.int32)
-        self.launch, pointers = new_launch(grid, inputs, outputs, hints, programs)
+        self.launch, pointers = new_launch(grid, inputs, outputs, hints, programs, arguments)
         self._memory = list({id(buffer): buffer for buffer in self.launch.buffers}.values())
         self._tape = Tape()
         with np.errstate(all="ignore"):

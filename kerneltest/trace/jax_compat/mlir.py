@@ -43,7 +43,9 @@ def _context() -> Any:
 
 
 def module_text(bytecode: bytes) -> str:
-    """MLIR text of a module."""
+    """MLIR text of a module; of one that is text already, as it is."""
+    if not bytecode.startswith(b"ML\xefR"):
+        return bytecode.decode()
     return str(ir.Module.parse(bytecode, _context()))
 
 
