@@ -5,6 +5,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,11 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from kerneltest.core.details import NotBuilt, Stage
-from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.extension_registry import suggest
 from kerneltest.core.failures import DeclarationError, Failure, exception_text
 from kerneltest.core.source_location import relative_path
-from kerneltest.core.targets import Target
+from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jax_triton import TritonCall, run_on_gpu, triton_layers
 from kerneltest.trace.jax_compat.jaxprs import Equation
@@ -255,7 +256,7 @@ def _triton_ir(
     try:
         gpu = GPUTarget(target.triton_backend, target.arch, target.warp)
         backend = make_backend(gpu)
-        options = backend.parse_options(dict(given_options))
+        options = backend.parse_options({**dict(given_options), "enable_fp_fusion": True})  # Triton's own default
         attributes = {number: [["tt.divisibility", 16]] for number in divisible}
         source = ASTSource(function, dict(signature), dict(constants), attributes)
         context = ir.context()
@@ -283,3 +284,76 @@ def _frontend_failure(error: Exception, function: Any) -> Failure:
     source = f"{relative_path(function.fn.__code__.co_filename)}:{line}"
     detail = NotBuilt(Stage.LOWER, function.__name__, type(chain[-1]).__name__, said, source=source)
     return Failure(Verdict.UNIMPLEMENTED if lacks else Verdict.COMPILE_ERROR, detail)
+
+
+# The arithmetic of a call, as its IR shows it.
+
+_COMPUTES = re.compile(r"\b((?:arith|math|tt)\.\w+)\b(.*[x :](?:b?f16|f32|f64)\b.*)")
+# Operations that round; so do all of MLIR's dialect `math`, but for one.
+_ROUNDING = frozenset("arith.divf arith.remf tt.extern_elementwise tt.fp_to_fp tt.dot_scaled".split())
+_NUMBER = re.compile(r"arith\.constant (?:dense<)?(-?\d[\d.]*(?:[eE][-+]?\d+)?)\b(?!x)")
+_REDUCED_DOT = re.compile(r"tt\.dot .*inputPrecision = tf32 .*xf32> \*")
+
+
+@dataclass(frozen=True, slots=True)
+class CallArithmetic:
+    """The arithmetic of a call; the defaults are for one of which nothing is known."""
+
+    exact: bool = False  # whether operations other than multiplications are exact on small integers
+    multiplications: int = 0  # of floats, one after another at most
+    reduced_dots: bool = True  # whether matrix products of float32 are computed in TF32
+
+
+@functools.lru_cache(maxsize=512)
+def arithmetic_of(equation: Equation) -> CallArithmetic:
+    """The arithmetic of a call on a GPU of NVIDIA's, whose products may be the less accurate ones."""
+    try:
+        text = triton_ir(equation, TARGETS["sm_90"])
+    except Failure:
+        return CallArithmetic()
+    found = [match for line in text.splitlines() if (match := _COMPUTES.search(line))]
+    names = [match[1] for match in found]
+    others = (n for n in names if n in _ROUNDING or (n.startswith("math.") and n != "math.absf"))
+    numbers = (float(match[1]) for match in map(_NUMBER.search, (f"{m[1]}{m[2]}" for m in found)) if match)
+    repeated = 2 if "scf." in text else 1  # an iteration may multiply the product of the one before
+    return CallArithmetic(
+        exact=not any(others) and all(number == round(number) for number in numbers),
+        multiplications=names.count("tt.dot") + repeated * names.count("arith.mulf"),
+        reduced_dots=bool(_REDUCED_DOT.search(text)),
+    )
+
+# The evaluation of calls in NumPy, which the simulator defines.
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How a call is evaluated.
+
+    Attributes:
+      promotes: whether floats of 16 bits or more are computed in float64.
+      samples: the `SampleArithmetic` in which each operation is rounded at random; None for no rounding.
+      row: the number of the sample, of which 0 is not rounded.
+    """
+
+    promotes: bool
+    samples: Any = None
+    row: int = 0
+
+
+Evaluator = Callable[[Equation, Sequence[Array], Evaluation], list[Array]]
+_evaluators: list[Evaluator] = []
+
+
+def register_evaluator(evaluator: Evaluator) -> None:
+    """Sets the function that evaluates a call on arrays, and returns its outputs."""
+    _evaluators[:] = [evaluator]
+
+
+def evaluate_call(equation: Equation, operands: Sequence[Array], how: Evaluation) -> list[Array]:
+    """Returns the outputs of a call on arrays.
+
+    Raises:
+      Failure: as the simulator does.
+    """
+    (evaluator,) = _evaluators
+    return evaluator(equation, operands, how)

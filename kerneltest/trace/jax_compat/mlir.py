@@ -49,12 +49,26 @@ def module_text(bytecode: bytes) -> str:
     return str(ir.Module.parse(bytecode, _context()))
 
 
+class UnreadableError(Exception):
+    """Triton IR that jaxlib's dialect does not know, in words."""
+
+
 @contextlib.contextmanager
 def triton_body(bytecode: bytes) -> Iterator[Any]:
-    """Yields the region of the one Triton function in a module, valid only inside: the module owns its memory."""
-    module = ir.Module.parse(bytecode, _context())
-    (function,) = (op for op in module.body.operations if op.operation.name == "tt.func")
-    yield function.operation.regions[0]
+    """Yields the region of the one Triton function in a module, valid only inside: the module owns its memory.
+
+    Raises:
+      UnreadableError: the module has other operations than jaxlib's dialect, or several functions.
+    """
+    try:
+        module = ir.Module.parse(bytecode, _context())
+    except ir.MLIRError as error:
+        said = str(error).splitlines()
+        raise UnreadableError(f"this Triton IR ({next((s for s in said if 'error: ' in s), said[0])})") from error
+    functions = [op for op in module.body.operations if op.operation.name == "tt.func"]
+    if len(functions) != 1:
+        raise UnreadableError("functions with noinline=True")
+    yield functions[0].operation.regions[0]
 
 
 def attributes_of(operation: Any, unused: re.Pattern[str] | None = None) -> dict[str, Any]:
