@@ -6,6 +6,7 @@
 import functools
 import inspect
 import re
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -181,6 +182,20 @@ def bind_triton_kernel(call: TritonCall) -> list[Any]:
     return [results[written[name]] for name in call.order]
 
 
+def launch_by_triton(error: BaseException) -> str:
+    """Returns that a kernel was launched by Triton itself, if an error was raised there, and what to write; or ""."""
+    frames = traceback.extract_tb(error.__traceback__)
+    number = next((i for i, f in enumerate(frames) if f.filename.endswith("triton/runtime/jit.py")), 0)
+    if not number:
+        return ""
+    place = f"{relative_path(frames[number - 1].filename)}:{frames[number - 1].lineno}"
+    return (
+        f"the kernel is launched as kernel[grid](...), for which Triton needs a GPU and arrays there ({place}): pair "
+        "kt.triton_kernel(kernel, grid=..., outputs=...), or call it by jax_triton.triton_call; Triton said: "
+        f"{exception_text(error)}"
+    )
+
+
 # On a GPU, jax_triton compiles and runs the kernel.
 def _run_on_gpu(
     *operands: Any, function: Any, arguments: Sequence[TritonArgument], grid: Any, outputs: Any, options: Any
@@ -199,8 +214,8 @@ for _platform in ("cuda", "rocm"):
 # The Triton IR of a call, which Triton's own frontend makes without a GPU.
 
 _TYPES = {
-    "bool": "i1", "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
+    "bool": "i1", "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
     "float8_e4m3b11fnuz": "fp8e4b15", **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
 }  # fmt: skip
@@ -321,6 +336,7 @@ def arithmetic_of(equation: Equation) -> CallArithmetic:
         multiplications=names.count("tt.dot") + repeated * names.count("arith.mulf"),
         reduced_dots=bool(_REDUCED_DOT.search(text)),
     )
+
 
 # The evaluation of calls in NumPy, which the simulator defines.
 

@@ -191,7 +191,6 @@ class KernelRules(RuleSet):
                 return _bind_by_row(equation)
             raise
 
-
     def _evaluate_triton(self, equation: Equation) -> EquationFunction:
         def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
             rows = [evaluate_call(equation, row, self.evaluation(i)) for i, row in enumerate(by_row(operands))]

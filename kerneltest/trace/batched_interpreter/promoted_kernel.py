@@ -93,7 +93,9 @@ class SamplingRules(KernelRules):
         constants = self._constants(equation)
         rounds = primitive.rounds or primitive.sums or primitive.name == "convert_element_type"
         if is_triton_call(equation):
-            return lambda operands: evaluate([np.broadcast_to(x, (self._cases * self._arithmetic.rows, *x.shape[1:])) for x in operands])
+            return lambda operands: evaluate(
+                [np.broadcast_to(x, (self._cases * self._arithmetic.rows, *x.shape[1:])) for x in operands]
+            )
         if not constants and not (rounds and is_float(np.dtype(equation.outvars[0].aval.dtype))):
             return evaluate
         round_operands, round_result = self._operand_rounding(equation), self._result_rounding(machine, equation)

@@ -79,7 +79,9 @@ def _read(params: Mapping[str, Any], operands: Sequence[Any]) -> TritonCall:
             given[name] = rule(given)
     zeroed = params["zeroed_outputs"]
     zeroed = zeroed(given) if callable(zeroed) else zeroed
-    given |= {n: jnp.zeros(shapes[output].shape, shapes[output].dtype) for n, output in written.items() if output in zeroed}
+    given |= {
+        n: jnp.zeros(shapes[output].shape, shapes[output].dtype) for n, output in written.items() if output in zeroed
+    }
     grid = params["grid"]
     return TritonCall(
         function,

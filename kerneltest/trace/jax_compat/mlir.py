@@ -42,9 +42,12 @@ def _context() -> Any:
     return context
 
 
+_BYTECODE = b"ML\xefR"
+
+
 def module_text(bytecode: bytes) -> str:
     """MLIR text of a module; of one that is text already, as it is."""
-    if not bytecode.startswith(b"ML\xefR"):
+    if not bytecode.startswith(_BYTECODE):
         return bytecode.decode()
     return str(ir.Module.parse(bytecode, _context()))
 
@@ -58,11 +61,13 @@ def triton_body(bytecode: bytes) -> Iterator[Any]:
     """Yields the region of the one Triton function in a module, valid only inside: the module owns its memory.
 
     Raises:
-      UnreadableError: the module has other operations than jaxlib's dialect, or several functions.
+      UnreadableError: text with other operations than jaxlib's dialect has, or with several functions.
     """
     try:
         module = ir.Module.parse(bytecode, _context())
     except ir.MLIRError as error:
+        if bytecode.startswith(_BYTECODE):
+            raise
         said = str(error).splitlines()
         raise UnreadableError(f"this Triton IR ({next((s for s in said if 'error: ' in s), said[0])})") from error
     functions = [op for op in module.body.operations if op.operation.name == "tt.func"]
