@@ -261,34 +261,45 @@ def _triton_ir(
     function: Any, signature: Any, constants: Any, divisible: Any, given_options: Any, target: Target
 ) -> str:
     try:
-        from triton._C.libtriton import ir  # noqa: PLC0415 - an optional package
-        from triton.backends.compiler import GPUTarget  # noqa: PLC0415
-        from triton.compiler.compiler import ASTSource, make_backend  # noqa: PLC0415
+        return _lower(function, dict(signature), dict(constants), divisible, dict(given_options), target)
     except ImportError as error:
         raise Failure(
             Verdict.UNAVAILABLE, f"the triton package cannot be imported ({error}): pip install kerneltest[compile]"
         ) from error
-    try:
-        gpu = GPUTarget(target.triton_backend, target.arch, target.warp)
-        backend = make_backend(gpu)
-        options = backend.parse_options({**dict(given_options), "enable_fp_fusion": True})  # Triton's own default
-        attributes = {number: [["tt.divisibility", 16]] for number in divisible}
-        source = ASTSource(function, dict(signature), dict(constants), attributes)
-        context = ir.context()
-        ir.load_dialects(context)
-        backend.load_dialects(context)
-        implementations, modules = backend.get_codegen_implementation(options), backend.get_module_map()
-        module = source.make_ir(gpu, options, implementations, modules, context)
-        stages: dict[str, Any] = {}
-        backend.add_stages(stages, options, source.language)
-        return str(stages["ttir"](module, {**options.__dict__, "target": gpu}))
     except Exception as error:
         raise _frontend_failure(error, function) from error
+
+
+def _lower(
+    function: Any,
+    signature: dict[str, str],
+    constants: dict[str, Any],
+    divisible: Sequence[tuple[int, ...]],
+    given_options: dict[str, Any],
+    target: Target,
+) -> str:
+    from triton._C.libtriton import ir  # noqa: PLC0415 - an optional package
+    from triton.backends.compiler import GPUTarget  # noqa: PLC0415
+    from triton.compiler.compiler import ASTSource, make_backend  # noqa: PLC0415
+
+    gpu = GPUTarget(target.triton_backend, target.arch, target.warp)
+    backend = make_backend(gpu)
+    options = backend.parse_options({**given_options, "enable_fp_fusion": True})  # Triton's own default
+    source = ASTSource(function, signature, constants, {number: [["tt.divisibility", 16]] for number in divisible})
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    implementations, modules = backend.get_codegen_implementation(options), backend.get_module_map()
+    module = source.make_ir(gpu, options, implementations, modules, context)
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, source.language)
+    return str(stages["ttir"](module, {**options.__dict__, "target": gpu}))
 
 
 def _frontend_failure(error: Exception, function: Any) -> Failure:
     # The innermost error of the kernel itself: those of functions that it calls have a source of their own.
     line, chain = function.starting_line_number, [error]
+    line += next((i for i, text in enumerate(function.raw_src) if text.lstrip().startswith("def ")), 0)
     while isinstance(cause := chain[-1].__cause__, Exception):
         chain.append(cause)
     own = [each for each in chain if getattr(each, "src", None) == function.src and hasattr(each, "node")]
