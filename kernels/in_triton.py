@@ -9,25 +9,25 @@ BLOCK_M, BLOCK_N, BLOCK_K = 32, 32, 32
 
 
 @triton.jit
-def add(x, y, n, out, BLOCK: tl.constexpr):
-    """The sum of two vectors of `n` elements, `BLOCK` a program."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def add(x, y, n, out, block: tl.constexpr):
+    """The sum of two vectors of `n` elements, `block` a program."""
+    at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
     total = tl.load(x + at, mask=inside, other=0) + tl.load(y + at, mask=inside, other=0)
     tl.store(out + at, total, mask=inside)
 
 
 @triton.jit
-def iota(n, out, BLOCK: tl.constexpr):
-    """0, 1, 2, ... `n` - 1, `BLOCK` elements a program."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def iota(n, out, block: tl.constexpr):
+    """0, 1, 2, ... `n` - 1, `block` elements a program."""
+    at = tl.program_id(0) * block + tl.arange(0, block)
     tl.store(out + at, at, mask=at < n)
 
 
 @triton.jit
-def softmax(x, n, out, BLOCK: tl.constexpr):
-    """Softmax of a row of `n` elements a program, at most `BLOCK`. A row with nothing but -inf yields zeros."""
-    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+def softmax(x, n, out, block: tl.constexpr):
+    """Softmax of a row of `n` elements a program, at most `block`. A row with nothing but -inf yields zeros."""
+    row, column = tl.program_id(0), tl.arange(0, block)
     inside = column < n
     values = tl.load(x + row * n + column, mask=inside, other=-float("inf")).to(tl.float32)
     most = tl.max(values, axis=0)
@@ -40,18 +40,18 @@ def softmax(x, n, out, BLOCK: tl.constexpr):
 def matmul(
     x, y, m, n, k, x_batch, y_batch, out,
     activation: tl.constexpr, precision: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr,
 ):  # fmt: skip
     """A block of `activation(x @ y)` a program, summed in float32.
 
     The third axis of the grid is that of the batch, in which operands are `x_batch` and `y_batch` elements apart.
     """
     batch = tl.program_id(2)
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, k, BLOCK_K):
-        left, right = start + tl.arange(0, BLOCK_K)[None, :], start + tl.arange(0, BLOCK_K)[:, None]
+    rows = tl.program_id(0) * block_m + tl.arange(0, block_m)[:, None]
+    columns = tl.program_id(1) * block_n + tl.arange(0, block_n)[None, :]
+    total = tl.zeros((block_m, block_n), tl.float32)
+    for start in range(0, k, block_k):
+        left, right = start + tl.arange(0, block_k)[None, :], start + tl.arange(0, block_k)[:, None]
         a = tl.load(x + batch * x_batch + rows * k + left, mask=(rows < m) & (left < k), other=0.0)
         b = tl.load(y + batch * y_batch + right * n + columns, mask=(right < k) & (columns < n), other=0.0)
         total += tl.dot(a, b, input_precision=precision)

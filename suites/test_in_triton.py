@@ -20,7 +20,7 @@ TILES = dict(m=kt.dim(block=BLOCK_M), n=kt.dim(block=BLOCK_N), k=kt.dim(block=BL
 
 
 def blocks(given: Mapping[str, Any]) -> tuple[int]:
-    return (triton.cdiv(given["n"], given["BLOCK"]),)
+    return (triton.cdiv(given["n"], given["block"]),)
 
 
 add = kt.oracle_for(
@@ -28,7 +28,7 @@ add = kt.oracle_for(
         kernels.add,
         grid=blocks,
         outputs=dict(out="x"),
-        constants=dict(n=lambda given: given["x"].size, BLOCK=BLOCK),
+        constants=dict(n=lambda given: given["x"].size, block=BLOCK),
     ),
     x=kt.array("n", NUMBERS),
     y=kt.array("n", NUMBERS),
@@ -45,7 +45,7 @@ iota = kt.oracle_for(
         kernels.iota,
         grid=blocks,
         outputs=dict(out=lambda given: jax.ShapeDtypeStruct((given["n"],), jnp.int32)),
-        constants=dict(BLOCK=BLOCK),
+        constants=dict(block=BLOCK),
     ),
     n=kt.dim_size("n"),
     dims=dict(n=kt.dim(block=BLOCK)),
@@ -58,7 +58,7 @@ softmax = kt.oracle_for(
         kernels.softmax,
         grid=lambda given: (given["x"].shape[0],),
         outputs=dict(out="x"),
-        constants=dict(n=lambda given: given["x"].shape[1], BLOCK=lambda given: triton.next_power_of_2(given["n"])),
+        constants=dict(n=lambda given: given["x"].shape[1], block=lambda given: triton.next_power_of_2(given["n"])),
     ),
     x=kt.array("m n"),
     dims=test_softmax.DIMS,
@@ -84,9 +84,9 @@ SIZES = dict(
     k=lambda given: given["x"].shape[-1],
     x_batch=lambda given: given["m"] * given["k"],
     y_batch=lambda given: given["k"] * given["n"],
-    BLOCK_M=BLOCK_M,
-    BLOCK_N=BLOCK_N,
-    BLOCK_K=BLOCK_K,
+    block_m=BLOCK_M,
+    block_n=BLOCK_N,
+    block_k=BLOCK_K,
 )
 
 

@@ -166,7 +166,9 @@ def bind_triton_kernel(call: TritonCall) -> list[Any]:
             output = written[name] = len(outputs)
             outputs.append(ShapeDtype(tuple(memory.shape), np.dtype(memory.dtype)))
         if isinstance(value, (jax.Array, np.ndarray)):
-            operand, value = len(operands), operands.append(value)
+            operand = len(operands)
+            operands.append(value)
+            value = None
         constant = parameter.is_constexpr or (value is None and operand is output is None)
         constant |= type(value) is int and value == 1 and not parameter.do_not_specialize  # as Triton takes it
         arguments.append(TritonArgument(name, operand, output, value, constant))
@@ -354,7 +356,7 @@ def arithmetic_of(equation: Equation) -> CallArithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How a call is evaluated.
+    """The arithmetic in which a call is evaluated.
 
     Attributes:
       promotes: whether floats of 16 bits or more are computed in float64.

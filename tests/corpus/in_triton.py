@@ -15,103 +15,97 @@ from tests.corpus.twin import Twin
 
 
 @triton.jit
-def total(x, y, n, out, BLOCK: tl.constexpr, BUG: tl.constexpr):
+def total(x, y, n, out, block: tl.constexpr, bug: tl.constexpr):
     program, programs = tl.program_id(0), tl.num_programs(0)
-    if BUG == "programs":
+    if bug == "programs":
         programs -= 1
-    if BUG == "overlap":
-        BLOCK_STEP: tl.constexpr = BLOCK - 8
+    if bug == "overlap":
+        apart: tl.constexpr = block - 8
     else:
-        BLOCK_STEP: tl.constexpr = BLOCK
-    for start in range(program * BLOCK_STEP, n, programs * BLOCK_STEP):
-        at = start + tl.arange(0, BLOCK)
+        apart: tl.constexpr = block
+    for start in range(program * apart, n, programs * apart):
+        at = start + tl.arange(0, block)
         inside = at < n
-        if BUG == "mask":
+        if bug == "mask":
             inside = at <= n
-        if BUG == "short":
+        if bug == "short":
             inside = at < n - 1
-        if BUG == "stride":
-            a = tl.load(x + 2 * at, mask=inside, other=0)
-        else:
-            a = tl.load(x + at, mask=inside, other=0)
-        if BUG == "unmasked":
-            b = tl.load(y + at)
-        else:
-            b = tl.load(y + at, mask=inside, other=0)
-        if BUG == "narrow":
+        a = tl.load(x + 2 * at, mask=inside, other=0) if bug == "stride" else tl.load(x + at, mask=inside, other=0)
+        b = tl.load(y + at) if bug == "unmasked" else tl.load(y + at, mask=inside, other=0)
+        if bug == "narrow":
             tl.store(out + at, a.to(tl.bfloat16) + b.to(tl.bfloat16), mask=inside)
         else:
             tl.store(out + at, a + b, mask=inside)
 
 
 @triton.jit
-def softmax(x, n, out, BLOCK: tl.constexpr, BUG: tl.constexpr):
-    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+def softmax(x, n, out, block: tl.constexpr, bug: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, block)
     inside = column < n
     stride = n
-    if BUG == "stride":
+    if bug == "stride":
         stride = n + 1
-    if BUG == "no other":
+    if bug == "no other":
         values = tl.load(x + row * stride + column, mask=inside)
-    elif BUG == "other":
+    elif bug == "other":
         values = tl.load(x + row * stride + column, mask=inside, other=0.0)
     else:
         values = tl.load(x + row * stride + column, mask=inside, other=-float("inf"))
     most = tl.max(values, axis=0)
     shift = tl.where(most == -float("inf"), 0.0, most)
-    if BUG == "no guard":
+    if bug == "no guard":
         shift = most
-    if BUG == "no maximum":
+    if bug == "no maximum":
         shift = 0.0
     e = tl.exp(values - shift)
     whole = tl.sum(e, axis=0)
-    if BUG == "epsilon":
+    if bug == "epsilon":
         whole += 1e-6
     tl.store(out + row * n + column, e / tl.where(whole == 0.0, 1.0, whole), mask=inside)
 
 
 @triton.jit
-def matmul(x, y, m, n, k, out, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, BUG: tl.constexpr):
+def matmul(x, y, m, n, k, out, bm: tl.constexpr, bn: tl.constexpr, bk: tl.constexpr, bug: tl.constexpr):
     i, j = tl.program_id(0), tl.program_id(1)
-    if BUG == "exchanged":
+    if bug == "exchanged":
         i, j = j, i
-    rows, columns = i * BM + tl.arange(0, BM)[:, None], j * BN + tl.arange(0, BN)[None, :]
-    result = tl.zeros((BM, BN), tl.float32)
+    rows, columns = i * bm + tl.arange(0, bm)[:, None], j * bn + tl.arange(0, bn)[None, :]
+    result = tl.zeros((bm, bn), tl.float32)
     stride, last = k, k
-    if BUG == "stride":
+    if bug == "stride":
         stride = n
-    if BUG == "loop" or (BUG == "configuration" and BK == 16):
-        last = k // BK * BK
-    for start in range(0, last, BK):
-        left, right = start + tl.arange(0, BK)[None, :], start + tl.arange(0, BK)[:, None]
-        if BUG == "tail":
+    if bug == "loop" or (bug == "configuration" and bk == 16):
+        last = k // bk * bk
+    for start in range(0, last, bk):
+        left, right = start + tl.arange(0, bk)[None, :], start + tl.arange(0, bk)[:, None]
+        if bug == "tail":
             a = tl.load(x + rows * stride + left, mask=rows < m, other=0.0)
         else:
             a = tl.load(x + rows * stride + left, mask=(rows < m) & (left < k), other=0.0)
         b = tl.load(y + right * n + columns, mask=(right < k) & (columns < n), other=0.0)
         result += tl.dot(a, b, input_precision="ieee")
-        if BUG == "accumulation":
+        if bug == "accumulation":
             result = result.to(tl.float16).to(tl.float32)
-        if BUG == "activation":
+        if bug == "activation":
             result = tl.where(result < 0.0, 0.0, result)
     result = tl.where(result < 0.0, 0.0, result)  # keeps NaN
     tl.store(out + rows * n + columns, result, mask=(rows < m) & (columns < n))
 
 
 @triton.jit
-def column_sums(x, m, n, out, BLOCK: tl.constexpr, SPLIT: tl.constexpr, BUG: tl.constexpr):
+def column_sums(x, m, n, out, block: tl.constexpr, split: tl.constexpr, bug: tl.constexpr):
     part, column = tl.program_id(0), tl.program_id(1)
-    length = tl.cdiv(m, SPLIT)
-    if BUG == "tail":
-        length = m // SPLIT
-    row = tl.arange(0, BLOCK)
+    length = tl.cdiv(m, split)
+    if bug == "tail":
+        length = m // split
+    row = tl.arange(0, block)
     inside = row < tl.minimum(length, m - part * length)
-    if BUG == "overlap":
+    if bug == "overlap":
         inside = row < tl.minimum(length + 1, m - part * length)
     whole = tl.sum(tl.load(x + (part * length + row) * n + column, mask=inside, other=0.0), axis=0)
-    if BUG == "store":
+    if bug == "store":
         tl.store(out + column, tl.load(out + column) + whole)
-    elif BUG == "exchange":
+    elif bug == "exchange":
         tl.atomic_xchg(out + column, whole)
     else:
         tl.atomic_add(out + column, whole)
@@ -125,7 +119,7 @@ def _total(bug: str) -> kt.Pairing:
         total,
         grid=(3,),
         outputs={"out": "x"},
-        constants={"n": lambda given: given["x"].size, "BLOCK": 32, "BUG": bug},
+        constants={"n": lambda given: given["x"].size, "block": 32, "bug": bug},
     )
     vector = kt.array("n", "float32")
     return kt.oracle_for(kernel, x=vector, y=vector, dims={"n": kt.dim(values=(100, 200))})(lambda x, y: x + y)
@@ -136,7 +130,7 @@ def _softmax(bug: str) -> kt.Pairing:
         softmax,
         grid=lambda given: (given["x"].shape[0],),
         outputs={"out": "x"},
-        constants={"n": lambda given: given["x"].shape[1], "BLOCK": 64, "BUG": bug},
+        constants={"n": lambda given: given["x"].shape[1], "block": 64, "bug": bug},
     )
     dims = {"m": kt.dim(values=(3,)), "n": kt.dim(values=(33, 64))}
     return kt.oracle_for(kernel, x=kt.array("m n", "float32"), dims=dims, all_masked="zeros")(softmax_oracle)
@@ -151,14 +145,14 @@ def _matmul(bug: str) -> kt.Pairing:
             "m": lambda given: given["x"].shape[0],
             "n": lambda given: given["y"].shape[1],
             "k": lambda given: given["x"].shape[1],
-            "BM": 16,
-            "BN": 16,
-            "BUG": bug,
+            "bm": 16,
+            "bn": 16,
+            "bug": bug,
         },
     )
     dims = {"m": kt.dim(values=(33,)), "n": kt.dim(values=(17,)), "k": kt.dim(values=(40,))}
     x, y = kt.array("m k", "float32"), kt.array("k n", "float32")
-    return kt.oracle_for(kernel, x=x, y=y, BK=kt.static(8 * 4, 16), dims=dims)(lambda x, y: np.maximum(x @ y, 0))
+    return kt.oracle_for(kernel, x=x, y=y, bk=kt.static(8 * 4, 16), dims=dims)(lambda x, y: np.maximum(x @ y, 0))
 
 
 def _column_sums(bug: str) -> kt.Pairing:
@@ -168,14 +162,14 @@ def _column_sums(bug: str) -> kt.Pairing:
 
     kernel = kt.triton_kernel(
         column_sums,
-        grid=lambda given: (given["SPLIT"], given["n"]),
+        grid=lambda given: (given["split"], given["n"]),
         outputs={"out": memory},
         constants={
             "m": lambda given: given["x"].shape[0],
             "n": lambda given: given["x"].shape[1],
-            "BLOCK": 32,
-            "SPLIT": 4,
-            "BUG": bug,
+            "block": 32,
+            "split": 4,
+            "bug": bug,
         },
     )
     dims = {"m": kt.dim(values=(50,)), "n": kt.dim(values=(5,))}
@@ -225,7 +219,7 @@ IN_TRITON = (
         ("stride", "the stride of the other operand", "mismatch", "m=33"),
         ("activation", "the activation inside of the loop", "mismatch", ""),
         ("exchanged", "exchanged axes of the grid", "unwritten|out_of_bounds", ""),
-        ("configuration", "a tail that one block size leaves out", "mismatch", "BK=16"),
+        ("configuration", "a tail that one block size leaves out", "mismatch", "bk=16"),
     ),
     *_twins(
         _column_sums,

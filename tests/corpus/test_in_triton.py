@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.corpus.in_triton import IN_TRITON  # noqa: E402 - after it is known that there is Triton
-from tests.corpus.judged import pair_of_tests  # noqa: E402
+from tests.corpus.in_triton import IN_TRITON
+from tests.corpus.judged import pair_of_tests
 
 test_the_broken_twin_is_found, test_the_right_twin_is_not_accused = pair_of_tests(IN_TRITON, broken=12, right=4)

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402 - after it is known that there is Triton
 from jax.extend.core import Primitive  # noqa: E402
 
+from kernels.vector_add import vector_add  # noqa: E402
 from kerneltest.backends.simulate import triton_formula  # noqa: E402, F401 - evaluates calls
 from kerneltest.backends.simulate.simulation import parse_body  # noqa: E402
 from kerneltest.core.targets import TARGETS  # noqa: E402
@@ -29,7 +31,6 @@ from kerneltest.trace.triton_kernels import (  # noqa: E402
     scalar_of,
     triton_ir,
 )
-from kernels.vector_add import vector_add  # noqa: E402
 from suites import test_in_triton  # noqa: E402
 from tests.found import records  # noqa: E402
 
@@ -39,14 +40,14 @@ MATRIX = jax.ShapeDtypeStruct((32, 32), jnp.float32)
 
 
 @triton.jit
-def affine(x, n, scale, out, BLOCK: tl.constexpr, SHIFT: tl.constexpr = 1):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, tl.load(x + at, mask=at < n) * scale + SHIFT, mask=at < n)
+def affine(x, n, scale, out, block: tl.constexpr, shift: tl.constexpr = 1):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * scale + shift, mask=at < n)
 
 
 @triton.jit
-def powers(x, n, out, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
+def powers(x, n, out, block: tl.constexpr):
+    at = tl.arange(0, block)
     value = tl.load(x + at, mask=at < n)
     for _ in range(3):
         value = value * value
@@ -54,26 +55,26 @@ def powers(x, n, out, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def divided(x, n, out, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
+def divided(x, n, out, block: tl.constexpr):
+    at = tl.arange(0, block)
     tl.store(out + at, tl.load(x + at, mask=at < n) / 3, mask=at < n)
 
 
 @triton.jit
-def tenth(x, n, out, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
+def tenth(x, n, out, block: tl.constexpr):
+    at = tl.arange(0, block)
     tl.store(out + at, tl.load(x + at, mask=at < n) + 0.1, mask=at < n)
 
 
 @triton.jit
-def maximum(x, n, out, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
+def maximum(x, n, out, block: tl.constexpr):
+    at = tl.arange(0, block)
     tl.store(out, tl.max(tl.load(x + at, mask=at < n)))
 
 
 @triton.jit
-def refused(x, n, out, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
+def refused(x, n, out, block: tl.constexpr):
+    at = tl.arange(0, block)
     tl.store(out + at, tl.load(x + at[:3]), mask=at < n)
 
 
@@ -82,11 +83,11 @@ def length(given: Given) -> int:
 
 
 def blocks(given: Given) -> tuple[int]:
-    return (triton.cdiv(given["n"], given["BLOCK"]),)
+    return (triton.cdiv(given["n"], given["block"]),)
 
 
 def jaxed(kernel: Any, **more: Any) -> Callable[..., Any]:
-    constants = {"n": length, "BLOCK": 128, **more.pop("constants", {})}
+    constants = {"n": length, "block": 128, **more.pop("constants", {})}
     return kt.triton_kernel(kernel, grid=blocks, outputs={"out": "x"}, constants=constants, **more)
 
 
@@ -108,7 +109,7 @@ def check(function: Callable[..., Any], oracle: Callable[..., Any], *backends: s
     [
         ({"function": np.exp}, "is not a function decorated with @triton.jit"),
         ({"outputs": {"ouut": "x"}}, "affine has no argument 'ouut'; did you mean 'out'?"),
-        ({"constants": {"BLOK": 1}}, "affine has no argument 'BLOK'; did you mean 'BLOCK'?"),
+        ({"constants": {"blok": 1}}, "affine has no argument 'blok'; did you mean 'block'?"),
     ],
 )
 def test_a_declaration_names_what_is_wrong(arguments: dict[str, Any], words: str) -> None:
@@ -126,8 +127,8 @@ def test_a_call_keeps_the_kernels_order_and_takes_numbers_as_triton_does() -> No
         TritonArgument("n", value=100),
         TritonArgument("scale", value=0.5),
         TritonArgument("out", output=0),
-        TritonArgument("BLOCK", value=128, constant=True),
-        TritonArgument("SHIFT", value=1, constant=True),
+        TritonArgument("block", value=128, constant=True),
+        TritonArgument("shift", value=1, constant=True),
     )
     one = call_of(lambda x: function(x, 1), VECTOR).params["arguments"]
     assert one[2] == TritonArgument("scale", value=1, constant=True)
@@ -135,18 +136,18 @@ def test_a_call_keeps_the_kernels_order_and_takes_numbers_as_triton_does() -> No
 
 
 def test_numbers_reach_the_kernel() -> None:
-    function = jaxed(affine, constants={"scale": 3, "SHIFT": 2})
+    function = jaxed(affine, constants={"scale": 3, "shift": 2})
     assert check(function, lambda x: 3 * x + 2).ok
     assert not check(function, lambda x: 3 * x + 3).ok
 
 
 def test_memory_is_written_in_place_or_begins_with_an_array() -> None:
     @triton.jit
-    def add_to(out, n, BLOCK: tl.constexpr):
-        at = tl.arange(0, BLOCK)
+    def add_to(out, n, block: tl.constexpr):
+        at = tl.arange(0, block)
         tl.store(out + at, tl.load(out + at, mask=at < n) + 1, mask=at < n)
 
-    constants = {"n": lambda given: given["out"].size, "BLOCK": 128}
+    constants = {"n": lambda given: given["out"].size, "block": 128}
     in_place = kt.triton_kernel(add_to, grid=(1,), outputs={"out": "out"}, constants=constants)
     filled = kt.triton_kernel(
         add_to, grid=(1,), outputs={"out": lambda given: jnp.full(100, 7.0)}, constants={**constants, "n": 100}
@@ -156,9 +157,9 @@ def test_memory_is_written_in_place_or_begins_with_an_array() -> None:
 
 
 def test_each_configuration_is_a_signature_and_heuristics_are_evaluated() -> None:
-    configurations = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in ((64, 2), (16, 8))]
+    configurations = [triton.Config({"block": block}, num_warps=warps) for block, warps in ((64, 2), (16, 8))]
     tuned = triton.autotune(configurations, key=["n"])(
-        triton.heuristics({"SHIFT": lambda given: 5 if given["BLOCK"] == 16 else 1})(affine)
+        triton.heuristics({"shift": lambda given: 5 if given["block"] == 16 else 1})(affine)
     )
     function = kt.triton_kernel(tuned, grid=blocks, outputs={"out": "x"}, constants={"n": length, "scale": 2})
     first, second = (call_of(lambda x, config=i: function(x, config), VECTOR) for i in (0, 1))
@@ -192,7 +193,7 @@ def standin_call(kernel: Any, x: jax.Array, *arguments: Any, **more: Any) -> jax
     params = {
         "fn": kernel, "in_tree": tree, "out_shapes": (jax.ShapeDtypeStruct(x.shape, x.dtype),), "grid": lambda m: (1,),
         "backend_options": {"num_warps": 4, "num_stages": 3}, "input_output_aliases": {}, "zeroed_outputs": (),
-        "metaparams": {"BLOCK": 128}, **more,
+        "metaparams": {"block": 128}, **more,
     }  # fmt: skip
     (result,) = _standin.bind(*leaves, **params)
     return result  # type: ignore[no-any-return]
@@ -209,7 +210,7 @@ def test_a_call_by_jax_triton_is_found_anywhere_in_a_function() -> None:
 
 
 def test_a_call_by_jax_triton_that_is_autotuned_or_of_another_form_is_unavailable() -> None:
-    tuned = triton.autotune([triton.Config({"BLOCK": 128})], key=[])(tenth)
+    tuned = triton.autotune([triton.Config({"block": 128})], key=[])(tenth)
     for call, words in (
         (lambda x: standin_call(tuned, x, Static(100), Output(0)), "is autotuned"),
         (lambda x: standin_call(tenth, x, Static(100), Output(0), metaparams=None), "cannot read this call"),
@@ -219,10 +220,10 @@ def test_a_call_by_jax_triton_that_is_autotuned_or_of_another_form_is_unavailabl
 
 @pytest.mark.skipif(not importlib.util.find_spec("jax_triton"), reason="jax_triton is not installed")
 def test_jax_triton_itself() -> None:
-    import jax_triton  # type: ignore[import-not-found, import-untyped, unused-ignore] # noqa: PLC0415
+    import jax_triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     def function(x: jax.Array, n: int = 100) -> jax.Array:
-        return jax_triton.triton_call(x, n, kernel=tenth, out_type=x, grid=(1,), BLOCK=128)
+        return jax_triton.triton_call(x, n, kernel=tenth, out_type=x, grid=(1,), block=128)
 
     assert check(function, lambda x: x + 0.1).ok
     assert not check(lambda x: function(x, 99), lambda x: x + 0.1).ok
@@ -231,7 +232,7 @@ def test_jax_triton_itself() -> None:
 def test_a_launch_by_triton_is_not_the_kernels_fault() -> None:
     def function(x: jax.Array) -> jax.Array:
         out = jnp.empty_like(x)
-        tenth[(1,)](x, 100, out, BLOCK=128)
+        tenth[(1,)](x, 100, out, block=128)
         return out
 
     result = check(function, lambda x: x + 0.1)
@@ -244,12 +245,10 @@ def test_a_launch_by_triton_is_not_the_kernels_fault() -> None:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942", "gfx1151"])
 def test_no_row_is_lost_without_pallas_triton(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jax._src.pallas.triton import lowering  # noqa: PLC0415
-
     def removed(*_: Any, **__: Any) -> None:
         raise NotImplementedError("Pallas on Triton is gone")
 
-    monkeypatch.setattr(lowering, "lower_jaxpr_to_triton_module", removed)
+    monkeypatch.setattr("jax._src.pallas.triton.lowering.lower_jaxpr_to_triton_module", removed)
     backends = [f"{tier}:{target}" for tier in ("lower", "compile", "simulate")]
     assert check(jaxed(tenth), lambda x: x + 0.1, *backends).ok
     gone = check(lambda x: vector_add(x, x), lambda x: 2 * x, *backends)
@@ -261,8 +260,7 @@ def test_a_kernel_that_triton_refuses_is_named_with_its_line() -> None:
     assert finding.verdict in ("compile_error", "unimplemented")
     assert "test_triton_kernels.py" in finding.message
     line = int(finding.message.partition("test_triton_kernels.py:")[2].split(")")[0].split()[0].strip(",;)"))
-    with open(__file__, encoding="utf-8") as file:
-        assert "at[:3]" in file.read().splitlines()[line - 1]
+    assert "at[:3]" in Path(__file__).read_text(encoding="utf-8").splitlines()[line - 1]
 
 
 def test_places_are_the_users_also_in_functions_of_triton() -> None:
@@ -336,11 +334,11 @@ def test_a_number_that_float32_rounds_does_not_accuse_a_kernel() -> None:
 
 def test_indices_that_overflow_are_found_at_production_sizes() -> None:
     @triton.jit
-    def rows(x, m, n, out, BLOCK: tl.constexpr, WIDE: tl.constexpr):
+    def rows(x, m, n, out, block: tl.constexpr, wide: tl.constexpr):
         row = tl.program_id(0)
-        if WIDE:
+        if wide:
             row = row.to(tl.int64)
-        at = tl.arange(0, BLOCK)
+        at = tl.arange(0, block)
         tl.store(out + row * n + at, tl.load(x + row * n + at, mask=at < n), mask=at < n)
 
     def pairing(wide: bool) -> kt.Pairing:
@@ -351,8 +349,8 @@ def test_indices_that_overflow_are_found_at_production_sizes() -> None:
             constants={
                 "m": lambda given: given["x"].shape[0],
                 "n": lambda given: given["x"].shape[1],
-                "BLOCK": 1024,
-                "WIDE": wide,
+                "block": 1024,
+                "wide": wide,
             },
         )
         dims = {"m": kt.dim(production=3_000_000), "n": kt.dim(maximum=1024, production=1024)}

@@ -86,7 +86,7 @@ class _Sample:
         known = self._precision.ulps.get(function.removeprefix("math.")) if self._precision is not None else None
 
         def compute(*operands: Array) -> Array:
-            x = rule.compute(*operands)
+            x: Array = rule.compute(*operands)
             if known is not None:
                 beyond = 2 * max(known.relative - 0.5, 0.0) * np.abs(x) + 2 * known.absolute
                 x = self._moved(x, beyond * self._fmt.unit_roundoff)

@@ -199,7 +199,7 @@ class KernelRules(RuleSet):
         return evaluate
 
     def evaluation(self, row: int) -> Evaluation:
-        """How a call of a kernel written in Triton is evaluated for a row."""
+        """Returns the arithmetic in which a call of a kernel written in Triton is evaluated for a row."""
         return Evaluation(self.promotes)
 
 

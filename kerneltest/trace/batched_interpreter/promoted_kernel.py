@@ -82,6 +82,8 @@ class SamplingRules(KernelRules):
 
     def evaluation(self, row: int) -> Evaluation:
         """As for `KernelRules`: each row is a sample, and those of each case have the same noise."""
+        if self._arithmetic.counters:
+            return Evaluation(self.promotes)  # its operands are not made of counters
         return Evaluation(self.promotes, self._arithmetic, row % self._arithmetic.rows)
 
     # An array that has no rows yet does not depend on inputs.
