@@ -97,7 +97,8 @@ class _Sample:
     def _dot(self, op: Operation, product: Compute, a: Array, b: Array, c: Array) -> Array:
         formats = map(self._operand_format, op.attributes[_GIVEN][:2])
         a, b = (x if fmt is None else self._round(x, fmt) for x, fmt in zip((a, b), formats, strict=True))
-        sums, mass = product(a, b, c), product(np.abs(a), np.abs(b), np.abs(c))
+        sums: Array = product(a, b, c)
+        mass: Array = product(np.abs(a), np.abs(b), np.abs(c))
         terms = op.operand_types[0].shape[-1] + 1
         whole = (mass < 2.0**self._fmt.precision) & (sums == np.rint(sums)) & (mass == np.rint(mass))
         steps = min(math.sqrt(3 * terms), terms - 1) * self._fmt.unit_roundoff
