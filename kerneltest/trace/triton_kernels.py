@@ -318,7 +318,9 @@ def _frontend_failure(error: Exception, function: Any) -> Failure:
 
 _COMPUTES = re.compile(r"\b((?:arith|math|tt)\.\w+)\b(.*[x :](?:b?f16|f32|f64)\b.*)")
 # Operations that round; so do all of MLIR's dialect `math`, but for one.
-_ROUNDING = frozenset("arith.divf arith.remf tt.extern_elementwise tt.fp_to_fp tt.dot_scaled".split())
+_ROUNDING = frozenset(
+    "arith.divf arith.remf tt.extern_elementwise tt.fp_to_fp tt.dot_scaled tt.precise_sqrt tt.precise_divf".split()
+)
 _NUMBER = re.compile(r"arith\.constant (?:dense<)?(-?\d[\d.]*(?:[eE][-+]?\d+)?)\b(?!x)")
 _REDUCED_DOT = re.compile(r"tt\.dot .*inputPrecision = tf32 .*xf32> \*")
 

@@ -131,7 +131,8 @@ class _Sample:
 
 _NAMES = {"arith.divf": "divide"}
 _ROUNDS = frozenset(
-    "arith.addf arith.subf arith.mulf arith.divf arith.remf arith.sitofp arith.uitofp tt.extern_elementwise".split()
+    "arith.addf arith.subf arith.mulf arith.divf arith.remf arith.sitofp arith.uitofp tt.extern_elementwise "
+    "tt.precise_sqrt tt.precise_divf".split()
 )
 
 
