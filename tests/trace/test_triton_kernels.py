@@ -18,11 +18,15 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402 - after it is known that there is Triton
 from jax.extend.core import Primitive  # noqa: E402
 
+from kernels import in_triton  # noqa: E402
 from kernels.vector_add import vector_add  # noqa: E402
+from kerneltest.backends.registry import resolve  # noqa: E402
 from kerneltest.backends.simulate import triton_formula  # noqa: E402, F401 - evaluates calls
 from kerneltest.backends.simulate.simulation import parse_body  # noqa: E402
+from kerneltest.core.dtypes import ShapeDtype  # noqa: E402
 from kerneltest.core.targets import TARGETS  # noqa: E402
 from kerneltest.judge.formula import FORMULA_ARITHMETIC  # noqa: E402
+from kerneltest.trace.tracing import trace_function  # noqa: E402
 from kerneltest.trace.triton_kernels import (  # noqa: E402
     Evaluation,
     TritonArgument,
@@ -94,6 +98,17 @@ def jaxed(kernel: Any, **more: Any) -> Callable[..., Any]:
 def call_of(function: Callable[..., Any], *shapes: Any) -> Any:
     (equation,) = jax.make_jaxpr(function)(*shapes).jaxpr.eqns
     return equation
+
+
+def test_every_kernel_is_paired() -> None:
+    paired = {
+        getattr(value.kernel, "__wrapped__", None)
+        for value in vars(test_in_triton).values()
+        if hasattr(value, "kernel")
+    }
+    written = {value.fn for value in vars(in_triton).values() if isinstance(value, triton.JITFunction)}
+    assert len(written) == 4
+    assert written <= paired
 
 
 def check(function: Callable[..., Any], oracle: Callable[..., Any], *backends: str, **more: Any) -> kt.Result:
@@ -359,6 +374,35 @@ def test_indices_that_overflow_are_found_at_production_sizes() -> None:
     (wrong, *_) = records(pairing(False), ("simulate:sm_90",), "standard", "production")
     assert wrong.verdict.is_finding, wrong.message
     assert [r.verdict for r in records(pairing(True), ("simulate:sm_90",), "standard", "production")] == ["pass"]
+
+
+@pytest.mark.parametrize("by_counter", [True, False])
+def test_results_that_depend_on_the_order_of_atomics_are_found(by_counter: bool) -> None:
+    @triton.jit
+    def slots(x, counter, out, by_counter: tl.constexpr):
+        slot = tl.atomic_add(counter, 1)
+        if not by_counter:
+            slot = tl.program_id(0)
+        tl.store(out + slot, tl.load(x + tl.program_id(0)))
+
+    function = kt.triton_kernel(
+        slots,
+        grid=(100,),
+        outputs={"counter": lambda given: jnp.zeros(1, jnp.int32), "out": "x"},
+        constants={"by_counter": by_counter},
+    )
+    (backend,) = resolve(["simulate:sm_90"], orders=3)
+    executable = backend.prepare(
+        trace_function(lambda x: list(function(x)), (ShapeDtype((100,), np.dtype(np.float32)),), "")
+    )
+    x = np.arange(100, dtype=np.float32)
+    if by_counter:
+        with pytest.raises(kt.Failure, match="in another order"):
+            executable.run([x])
+    else:
+        counter, out = executable.run([x])
+        assert counter == [100]
+        np.testing.assert_array_equal(out, x)
 
 
 def test_the_ir_depends_on_the_target() -> None:

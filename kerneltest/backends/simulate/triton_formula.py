@@ -22,7 +22,7 @@ from kerneltest.core.targets import TARGETS
 from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, round_to_nearest
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import Equation
-from kerneltest.trace.runnable import CallArray, call_arrays
+from kerneltest.trace.runnable import CallArray
 from kerneltest.trace.tracing import call_of
 from kerneltest.trace.triton_kernels import Evaluation, register_evaluator
 
@@ -62,7 +62,12 @@ class _Sample:
     def __init__(self, how: Evaluation, inputs: Container[np.dtype]) -> None:
         arithmetic: SampleArithmetic = how.samples
         self._fmt, self._constants, self._precision = arithmetic.fmt, arithmetic.constants, arithmetic.precision
-        self._inputs, self._random = inputs, np.random.Generator(np.random.PCG64((20, how.row)))
+        self._inputs, self._row = inputs, how.row
+        self.restart()
+
+    def restart(self) -> None:
+        """Draws the same noise again, so that no case depends on any other."""
+        self._random = np.random.Generator(np.random.PCG64((20, self._row)))
 
     def rounded(self, region: Region) -> Region:
         """Returns a region whose operations are rounded."""
@@ -121,8 +126,11 @@ class _Sample:
 
     # As `SamplingRules` does: representable numbers stay as they are.
     def _round(self, x: Array, fmt: FloatFormat) -> Array:
+        inexact = round_to_nearest(x, fmt) != x
+        if not inexact.any():
+            return x
         error = np.maximum(fmt.unit_roundoff * np.abs(x), fmt.smallest_subnormal / 2)
-        return self._moved(x, np.where(round_to_nearest(x, fmt) != x, ROUNDING * error, 0.0))
+        return self._moved(x, np.where(inexact, ROUNDING * error, 0.0))
 
     def _moved(self, x: Array, most: Array) -> Array:
         moved = x + most * self._random.uniform(-1.0, 1.0, x.shape)
@@ -136,17 +144,26 @@ _ROUNDS = frozenset(
 )
 
 
-def _evaluate(equation: Equation, operands: Sequence[Array], how: Evaluation) -> list[Array]:
-    call = call_of(equation)
+# Several cases of a signature follow one another, each with all samples.
+@functools.lru_cache(maxsize=64)
+def _prepared(equation: Equation, how: Evaluation) -> tuple[Simulation, list[SimulatedBuffer], _Sample | None]:
+    call, sample = call_of(equation), None
     (kernel,) = lower_call(call, _TARGET)
     inputs, outputs, hints = allocate(call, kernel, functools.partial(_buffer, how.promotes))
     body = _body(kernel.bytecode, how.promotes)
     if how.samples is not None and how.row:
-        body = _Sample(how, {np.dtype(variable.aval.dtype) for variable in equation.invars}).rounded(body)
-    simulation = Simulation(body, kernel.grid, inputs, outputs, hints, None, kernel.arguments)
+        sample = _Sample(how, {np.dtype(variable.aval.dtype) for variable in equation.invars})
+        body = sample.rounded(body)
+    return Simulation(body, kernel.grid, inputs, outputs, hints, None, kernel.arguments), outputs, sample
+
+
+def _evaluate(equation: Equation, operands: Sequence[Array], how: Evaluation) -> list[Array]:
+    simulation, outputs, sample = _prepared(equation, how)
+    if sample is not None:
+        sample.restart()
     simulation.run([(signless(np.asarray(operand)), None) for operand in operands])
-    dtypes = (_promoted(array.dtype, how.promotes) for array in call_arrays(call)[1])
-    return [buffer.data.view(dtype).reshape(buffer.shape) for buffer, dtype in zip(outputs, dtypes, strict=True)]
+    dtypes = (_promoted(variable.aval.dtype, how.promotes) for variable in equation.outvars)
+    return [buffer.data.copy().view(d).reshape(buffer.shape) for buffer, d in zip(outputs, dtypes, strict=True)]
 
 
 def _promoted(dtype: np.dtype, promotes: bool) -> np.dtype:

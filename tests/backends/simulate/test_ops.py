@@ -288,7 +288,10 @@ _CASTS = {
     "extf": "float64", "truncf": "float16", "extsi": "int64", "extui": "int64", "trunci": "int8", "sitofp": "float32",
     "uitofp": "float32", "fptosi": "int32", "fptoui": "int32",
 }  # fmt: skip
-_TWO = "add sub mul div rem max min and or xor shl shr cmp join cat pow atan2 fmod copysign nextafter fpowi precise_d gather".split()
+_TWO = (
+    "add sub mul div rem max min and or xor shl shr cmp join cat pow atan2 fmod copysign nextafter fpowi precise_d "
+    "gather"
+).split()
 _WITHOUT_OPERANDS = ("arith.constant", "tt.make_range")
 _BY_RULE = [n for n, s in OPERATIONS.items() if s.execute is None and n not in _WITHOUT_OPERANDS]
 
