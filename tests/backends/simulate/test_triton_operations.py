@@ -15,7 +15,7 @@ import triton.language as tl  # noqa: E402 - after it is known that there is Tri
 N = 64
 X = np.linspace(-3, 9, N).astype(np.float32)
 X[5] = np.nan
-I = (np.arange(N, dtype=np.int32) * 2_654_435 ^ 77) - 2**26
+NUMBERS = (np.arange(N, dtype=np.int32) * 2_654_435 ^ 77) - 2**26
 
 
 @triton.jit
@@ -51,7 +51,7 @@ def counts(numbers: np.ndarray) -> np.ndarray:
     return np.bincount(numbers & 15, minlength=N).astype(np.int32)
 
 
-WIDE = [(int(k) << 30) % 2**64 * (int(k) % 2**64) >> 64 for k in I]
+WIDE = [(int(k) << 30) % 2**64 * (int(k) % 2**64) >> 64 for k in NUMBERS]
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,16 @@ WIDE = [(int(k) << 30) % 2**64 * (int(k) % 2**64) >> 64 for k in I]
         ("clamp, NaN kept", np.clip(X, -1, 2)),
         ("square root", np.sqrt(np.abs(X))),
         ("quotient", X / (3 + np.abs(X))),
-        ("high product", (I.astype(np.uint32).astype(np.uint64) * (I + 5).astype(np.uint32) >> 32).astype(np.uint32)),
+        (
+            "high product",
+            (NUMBERS.astype(np.uint32).astype(np.uint64) * (NUMBERS + 5).astype(np.uint32) >> 32).astype(np.uint32),
+        ),
         ("wide high product", np.array([number % 2**32 for number in WIDE], np.uint32)),
-        ("histogram", counts(I)),
-        ("masked histogram", counts(I[:20])),
-        ("gather", X[I & 31]),
-        ("sort", np.sort(I)),
-        ("sum from the end", np.cumsum(I[::-1], dtype=np.int32)[::-1]),
+        ("histogram", counts(NUMBERS)),
+        ("masked histogram", counts(NUMBERS[:20])),
+        ("gather", X[NUMBERS & 31]),
+        ("sort", np.sort(NUMBERS)),
+        ("sum from the end", np.cumsum(NUMBERS[::-1], dtype=np.int32)[::-1]),
     ],
 )
 def test_an_operation_computes_what_numpy_does(what: str, expected: np.ndarray) -> None:
@@ -81,7 +84,7 @@ def test_an_operation_computes_what_numpy_does(what: str, expected: np.ndarray) 
         return expected if is_float else expected.astype(np.int64).astype(np.int32)
 
     def function() -> Any:
-        return kernel(jnp.asarray(X), jnp.asarray(I))
+        return kernel(jnp.asarray(X), jnp.asarray(NUMBERS))
 
     result = kt.check(kt.oracle_for(function)(oracle), backends=["simulate:sm_90", "simulate:gfx942"], depth="quick")
     assert result.ok, str(result)
