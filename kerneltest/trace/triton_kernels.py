@@ -8,6 +8,7 @@ import inspect
 import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,6 +173,8 @@ def bind_triton_kernel(call: TritonCall) -> list[Any]:
         constant = parameter.is_constexpr or (value is None and operand is output is None)
         constant |= type(value) is int and value == 1 and not parameter.do_not_specialize  # as Triton takes it
         arguments.append(TritonArgument(name, operand, output, value, constant))
+    with suppress(Exception):  # JAX hashes it. What Triton refuses, it refuses as it is lowered, with the line
+        hash(call.function)
     grid = (call.grid,) if isinstance(call.grid, int) else tuple(map(int, call.grid))
     results = TRITON_KERNEL.bind(
         *operands,
@@ -187,9 +190,10 @@ def bind_triton_kernel(call: TritonCall) -> list[Any]:
 def launch_by_triton(error: BaseException) -> str:
     """Returns that a kernel was launched by Triton itself, if an error was raised there, and what to write; or ""."""
     frames = traceback.extract_tb(error.__traceback__)
-    number = next((i for i, f in enumerate(frames) if f.filename.endswith("triton/runtime/jit.py")), 0)
-    if not number:
+    inside = [i for i, frame in enumerate(frames) if frame.filename.endswith("triton/runtime/jit.py")]
+    if not any(frames[i].name == "run" for i in inside):
         return ""
+    number = inside[0]
     place = f"{relative_path(frames[number - 1].filename)}:{frames[number - 1].lineno}"
     return (
         f"the kernel is launched as kernel[grid](...), for which Triton needs a GPU and arrays there ({place}): pair "

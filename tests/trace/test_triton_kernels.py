@@ -2,6 +2,8 @@
 
 import dataclasses
 import importlib.util
+import sys
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,15 @@ from jax.extend.core import Primitive  # noqa: E402
 
 from kernels import in_triton  # noqa: E402
 from kernels.vector_add import vector_add  # noqa: E402
+from kerneltest.backends import device as device_module  # noqa: E402
+from kerneltest.backends.jitted import compile_failure  # noqa: E402
 from kerneltest.backends.registry import resolve  # noqa: E402
 from kerneltest.backends.simulate import triton_formula  # noqa: E402, F401 - evaluates calls
 from kerneltest.backends.simulate.simulation import parse_body  # noqa: E402
 from kerneltest.core.dtypes import ShapeDtype  # noqa: E402
 from kerneltest.core.targets import TARGETS  # noqa: E402
 from kerneltest.judge.formula import FORMULA_ARITHMETIC  # noqa: E402
+from kerneltest.trace.jax_compat.jax_triton import jax_triton_limit  # noqa: E402
 from kerneltest.trace.tracing import trace_function  # noqa: E402
 from kerneltest.trace.triton_kernels import (  # noqa: E402
     Evaluation,
@@ -233,6 +238,57 @@ def test_a_call_by_jax_triton_that_is_autotuned_or_of_another_form_is_unavailabl
         assert words in str(check(call, lambda x: x + 0.1))
 
 
+def test_a_device_needs_a_jax_triton_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = (ShapeDtype((100,), np.dtype(np.float32)),)
+    traced = trace_function(lambda x: [jaxed(tenth)(x)], inputs, "")
+    (device,) = resolve(["cuda"])
+    monkeypatch.setitem(sys.modules, "jax_triton", None)
+    assert "jax_triton, which runs kernels written in Triton on a GPU, cannot be imported" in device.unavailable_for(
+        traced
+    )
+    code: dict[str, Any] = {}
+    exec(compile("def triton_call(**_): raise TypeError('3 arguments')", "/x/jax_triton/lib.py", "exec"), code)
+    monkeypatch.setitem(sys.modules, "jax_triton", types.SimpleNamespace(triton_call=code["triton_call"]))
+    assert device.unavailable_for(traced) == ""
+    with pytest.raises(TypeError) as raised:
+        jax.jit(jaxed(tenth)).trace(VECTOR).lower(lowering_platforms=("cuda",))
+    assert jax_triton_limit(raised.value).endswith(f"does not work with JAX {jax.__version__}: TypeError: 3 arguments")
+    assert jax_triton_limit(ValueError("of the kernel")) == ""
+    for error, verdict in ((raised.value, "unavailable"), (ValueError("of the kernel"), "compile_error")):
+
+        def compile_for(*_: Any, error: Exception = error, **__: Any) -> None:
+            raise compile_failure(error) from error
+
+        monkeypatch.setattr(device_module, "compile_for", compile_for)
+        monkeypatch.setattr(device_module, "kernel_device", lambda platform: None)
+        with pytest.raises(kt.Failure) as failed:
+            device.prepare(traced)
+        assert failed.value.verdict == verdict
+
+
+def test_a_device_gets_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    @triton.jit
+    def shifted(x, total, n, out, by: tl.constexpr):
+        tl.atomic_add(total, tl.sum(tl.load(x + tl.arange(0, 4))))
+        tl.store(out, n)
+
+    given: dict[str, Any] = {}
+
+    def triton_call(**arguments: Any) -> list[Any]:
+        given.update(arguments)
+        return [jnp.zeros(1, jnp.float32), arguments["x"]]
+
+    monkeypatch.setitem(sys.modules, "jax_triton", types.SimpleNamespace(triton_call=triton_call))
+    outputs = {"total": lambda given: jnp.zeros(1, jnp.float32), "out": "x"}
+    function = kt.triton_kernel(shifted, grid=(2, 3), outputs=outputs, constants={"n": 5, "by": 7}, num_warps=8)
+    jax.jit(function).trace(VECTOR).lower(lowering_platforms=("cuda",))
+    assert [(s.shape, s.dtype) for s in given["out_type"]] == [((1,), np.float32), ((100,), np.float32)]
+    assert given["input_output_aliases"] == {1: 0}
+    assert (given["kernel"], given["grid"], given["n"], given["by"]) == (shifted, (2, 3, 1), 5, 7)
+    assert (given["num_warps"], given["num_stages"]) == (8, 3)
+    assert "out" not in given
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("jax_triton"), reason="jax_triton is not installed")
 def test_jax_triton_itself() -> None:
     import jax_triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -253,6 +309,21 @@ def test_a_launch_by_triton_is_not_the_kernels_fault() -> None:
     result = check(function, lambda x: x + 0.1)
     assert not result.findings
     assert "pair kt.triton_kernel(" in str(result)
+
+
+def plain(x: Any) -> Any:
+    return x
+
+
+@triton.jit
+def referring(x, n, out, block: tl.constexpr):
+    tl.store(out, plain(tl.load(x)))
+
+
+def test_a_kernel_that_calls_a_function_of_python_is_refused_with_tritons_words() -> None:
+    (finding, *_) = check(jaxed(referring), lambda x: x).findings
+    assert "plain" in finding.message
+    assert "launched" not in finding.message
 
 
 # Lowering.
@@ -279,8 +350,10 @@ def test_a_kernel_that_triton_refuses_is_named_with_its_line() -> None:
 
 
 def test_places_are_the_users_also_in_functions_of_triton() -> None:
-    (finding, *_) = check(jaxed(maximum), lambda x: x.max(keepdims=True)).findings
-    assert "/triton/" not in finding.message
+    text = triton_ir(call_of(jaxed(maximum), VECTOR), TARGETS["sm_90"])
+    places = {op.name: op.place for op in parse_body(text.encode(), complete=True).operations}
+    assert places["tt.reduce"] == places["tt.store"]
+    assert "test_triton_kernels.py:" in places["tt.reduce"]
 
 
 def test_what_the_simulator_cannot_read_is_unavailable() -> None:
