@@ -313,24 +313,18 @@ def _scan(op: Operation) -> Rule:
     return Rule(compute, undefined)
 
 
-def _gather(op: Operation) -> Compute:
+def _gather(op: Operation) -> Rule:
     """Returns the elements at some indices along an axis."""
-    axis, shape = op.attributes["axis"] + 1, op.operand_types[0].shape
+    axis, shape, result = op.attributes["axis"] + 1, op.operand_types[0].shape, op.types[0].shape
 
     def gather(x: Array, index: Array) -> Array:
         programs = max(len(x), len(index))
-        where = _full(index, op.types[0].shape, programs)
-        return np.take_along_axis(_full(x, shape, programs), np.clip(where, 0, shape[axis - 1] - 1), axis)
-
-    return gather
-
-
-def _gather_rule(op: Operation) -> Rule:
-    gather = _gather(op)
+        where = np.clip(_full(index, result, programs), 0, shape[axis - 1] - 1)
+        return np.asarray(np.take_along_axis(_full(x, shape, programs), where, axis))
 
     def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
-        values_undefined, index_undefined = dense_masks(values, masks)
-        return gather(values_undefined, values[1]) | index_undefined
+        elements, indices = dense_masks(values, masks)
+        return np.asarray(gather(elements, values[1]) | indices)
 
     return Rule(gather, undefined)
 
@@ -346,7 +340,7 @@ def _histogram(op: Operation) -> Rule:
         rows = zip(_full(x, shape, programs), counted, strict=True)
         return np.stack([np.bincount(row[keep], minlength=bins) for row, keep in rows]).astype(op.types[0].dtype)
 
-    return Rule(count, lambda values, masks: any_operand(values, masks).any(axis=1, keepdims=True))
+    return Rule(count, lambda values, masks: np.asarray(any_operand(values, masks).any(axis=1, keepdims=True)))
 
 
 def _high_product(a: Array, b: Array) -> Array:
@@ -355,7 +349,8 @@ def _high_product(a: Array, b: Array) -> Array:
     bits = 8 * x.dtype.itemsize
     wide = np.uint64 if bits == 32 else object
     product = x.astype(wide) * y.astype(wide)
-    return (product >> (np.uint64(bits) if bits == 32 else bits)).astype(x.dtype).view(a.dtype)
+    upper = product >> (np.uint64(bits) if bits == 32 else bits)
+    return np.asarray(upper.astype(x.dtype).view(a.dtype))
 
 
 def _clamp(op: Operation) -> Rule:
@@ -695,7 +690,7 @@ OPERATIONS: Mapping[str, Semantics] = {
     "tt.dot": Semantics(_dot),
     "tt.reduce": Semantics(_reduce),
     "tt.scan": Semantics(_scan),
-    "tt.gather": Semantics(_gather_rule),
+    "tt.gather": Semantics(_gather),
     "tt.histogram": Semantics(_histogram),
     # Programs and their memory. Programs run in lockstep, so that a barrier has nothing to do.
     "tt.get_program_id": Semantics(execute=_program_id),
