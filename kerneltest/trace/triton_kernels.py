@@ -234,7 +234,9 @@ def scalar_of(value: Any) -> Any:
     if isinstance(value, float):
         return np.float32(value)
     number = int(value)
-    return np.int32(number) if -(2**31) <= number < 2**31 else np.int64(number)
+    if -(2**31) <= number < 2**31:
+        return np.int32(number)
+    return np.int64(number) if number < 2**63 else np.uint64(number)
 
 
 def triton_ir(equation: Equation, target: Target) -> str:
@@ -243,12 +245,16 @@ def triton_ir(equation: Equation, target: Target) -> str:
     Raises:
       Failure: Triton does not accept the kernel, with the user's line; `unavailable` without the triton package.
     """
+    function = equation.params["function"]
     signature, constants, attributes = [], [], []
     for number, (argument, aval) in enumerate(triton_arguments(equation)):
         if argument.constant:
             kind, divisible = "constexpr", False
-            constants.append((argument.name, argument.value))
+            constants.append((argument.name, argument.value, type(argument.value)))  # 1 is equal to 1.0 and to True
         elif aval is not None:
+            if aval.dtype.name not in _TYPES:
+                said = f"Triton has no pointers to {aval.dtype}, the dtype of {argument.name}: convert it first"
+                raise Failure(Verdict.UNIMPLEMENTED, NotBuilt(Stage.LOWER, function.__name__, "", said))
             kind, divisible = f"*{_TYPES[aval.dtype.name]}", True  # JAX aligns arrays
         else:
             scalar = scalar_of(argument.value)
@@ -256,10 +262,8 @@ def triton_ir(equation: Equation, target: Target) -> str:
         signature.append((argument.name, kind))
         if divisible:
             attributes.append((number,))
-    params = equation.params
-    return _triton_ir(
-        params["function"], tuple(signature), tuple(constants), tuple(attributes), params["options"], target
-    )
+    options = equation.params["options"]
+    return _triton_ir(function, tuple(signature), tuple(constants), tuple(attributes), options, target)
 
 
 @functools.lru_cache(maxsize=512)
@@ -267,7 +271,8 @@ def _triton_ir(
     function: Any, signature: Any, constants: Any, divisible: Any, given_options: Any, target: Target
 ) -> str:
     try:
-        return _lower(function, dict(signature), dict(constants), divisible, dict(given_options), target)
+        values = {name: value for name, value, _ in constants}
+        return _lower(function, dict(signature), values, divisible, dict(given_options), target)
     except ImportError as error:
         raise Failure(
             Verdict.UNAVAILABLE, f"the triton package cannot be imported ({error}): pip install kerneltest[compile]"

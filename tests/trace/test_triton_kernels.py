@@ -152,13 +152,48 @@ def test_a_call_keeps_the_kernels_order_and_takes_numbers_as_triton_does() -> No
     )
     one = call_of(lambda x: function(x, 1), VECTOR).params["arguments"]
     assert one[2] == TritonArgument("scale", value=1, constant=True)
-    assert [scalar_of(v).dtype.name for v in (3, 2**40, 0.5, True)] == ["int32", "int64", "float32", "bool"]
+    assert [scalar_of(v).dtype.name for v in (3, -(2**31), -(2**40), 2**63, 0.5, True)] == [
+        "int32", "int32", "int64", "uint64", "float32", "bool",
+    ]  # fmt: skip
 
 
 def test_numbers_reach_the_kernel() -> None:
     function = jaxed(affine, constants={"scale": 3, "shift": 2})
     assert check(function, lambda x: 3 * x + 2).ok
     assert not check(function, lambda x: 3 * x + 3).ok
+
+
+def test_constants_that_are_equal_are_not_alike() -> None:
+    @triton.jit
+    def typed(x, out, constant: tl.constexpr, block: tl.constexpr):
+        at = tl.arange(0, block)
+        tl.store(out + at, tl.load(x + at) + constant)
+
+    vector = jax.ShapeDtypeStruct((64,), jnp.int32)
+    texts = []
+    for constant in (1, 1.0):
+        constants = {"constant": constant, "block": 64}
+        function = kt.triton_kernel(typed, grid=(1,), outputs={"out": "x"}, constants=constants)
+        texts.append(triton_ir(call_of(function, vector), TARGETS["sm_90"]))
+    assert ["arith.addf" in text for text in texts] == [False, True]
+
+
+@pytest.mark.parametrize(("dtype", "works"), [("bool", True), ("int4", False), ("complex64", False), ("uint8", True)])
+def test_arrays_of_every_dtype_are_passed_or_refused(dtype: str, works: bool) -> None:
+    @triton.jit
+    def copied(x, out, block: tl.constexpr):
+        at = tl.arange(0, block)
+        tl.store(out + at, tl.load(x + at))
+
+    function = kt.triton_kernel(copied, grid=(1,), outputs={"out": "x"}, constants={"block": 64})
+    equation = call_of(function, jax.ShapeDtypeStruct((64,), dtype))
+    if works:
+        x = np.arange(64).astype(dtype)
+        (out,) = evaluate_call(equation, [x], Evaluation(promotes=False))
+        np.testing.assert_array_equal(out, x)
+    else:
+        with pytest.raises(kt.Failure, match=f"no pointers to {dtype}, the dtype of x"):
+            triton_ir(equation, TARGETS["sm_90"])
 
 
 def test_memory_is_written_in_place_or_begins_with_an_array() -> None:
