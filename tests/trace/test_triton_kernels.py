@@ -424,6 +424,8 @@ def test_what_is_exact_on_integers(function: Callable[..., Any], exact: bool, mu
     equation = jax.make_jaxpr(function)(VECTOR).jaxpr.eqns[-1]
     found = arithmetic_of(equation)
     assert (found.exact, found.multiplications) == (exact, multiplications)
+    inputs = (ShapeDtype((100,), np.dtype(np.float32)),)
+    assert trace_function(lambda x: [function(x)], inputs, "").exact == (exact and multiplications < 2)
     assert not found.reduced_dots
 
 
@@ -432,6 +434,9 @@ def test_products_name_their_precision(precision: str | None, reduced: bool) -> 
     equation = call_of(lambda x, y: test_in_triton.matmul.kernel(x, y, "none", precision), MATRIX, MATRIX)
     found = arithmetic_of(equation)
     assert (found.exact, found.multiplications, found.reduced_dots) == (True, 1, reduced)
+    inputs = (ShapeDtype((32, 32), np.dtype(np.float32)),) * 2
+    traced = trace_function(lambda x, y: [test_in_triton.matmul.kernel(x, y, "none", precision)], inputs, "")
+    assert (traced.exact, traced.reduced_dots, traced.narrow_products) == (True, reduced, True)
 
 
 def test_floats_are_promoted_and_rounded_in_samples() -> None:
@@ -451,6 +456,9 @@ def test_floats_are_promoted_and_rounded_in_samples() -> None:
 
 
 def test_a_number_that_float32_rounds_does_not_accuse_a_kernel() -> None:
+    equation, zeros = call_of(jaxed(tenth), VECTOR), np.zeros(100)
+    rows = [evaluate_call(equation, [zeros], Evaluation(True, FORMULA_ARITHMETIC, row))[0] for row in range(9)]
+    assert 2.0**-26 < np.max(np.abs(np.array(rows) / rows[0] - 1)) < 2.0**-23
     assert check(jaxed(tenth), lambda x: x + 0.1).ok
     assert not check(jaxed(tenth), lambda x: x + 0.1001).ok
 
