@@ -36,7 +36,6 @@ add = kt.oracle_for(
     needs={"n": lambda i: slice(i, i + 1)},
     tolerance=kt.tolerance.exact(),
     signed_zeros=True,
-    invariant_to="grid",
 )(test_vector_add.blocked.oracle)
 
 
@@ -64,7 +63,6 @@ softmax = kt.oracle_for(
     dims=test_softmax.DIMS,
     all_masked=test_softmax.MASKED,
     batch_dims="m",
-    invariant_to="grid",
 )(test_softmax.softmax)
 
 
@@ -101,11 +99,14 @@ matmul = kt.oracle_for(
 
 
 batched_matmul = kt.oracle_for(
-    kt.triton_kernel(kernels.matmul, grid=tiles, outputs=dict(out=product), constants=dict(SIZES, activation="none")),
+    kt.triton_kernel(
+        kernels.matmul,
+        grid=tiles,
+        outputs=dict(out=product),
+        constants=dict(SIZES, activation="none", precision=None),
+    ),
     x=kt.array("b m k"),
     y=kt.array("b k n"),
-    precision=kt.static(None, "ieee"),
     dims=dict(TILES, b=test_batched_matmul.BATCH),
     batch_dims="b",
-    invariant_to="grid",
 )(test_batched_matmul.one_axis.oracle)

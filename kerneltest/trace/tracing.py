@@ -325,7 +325,8 @@ def trace_function(
     if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
         sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
         raise _refusal(sentence, purpose=purpose)
-    closed = rewrite_jaxpr(closed, _own_call)
+    if any(is_jax_triton_call(equation) for equation, _ in iter_equations(closed.jaxpr)):
+        closed = rewrite_jaxpr(closed, _own_call)
     _check_values(closed)
     traced = analyze(closed, on_device, inputs)
     if len(devices) == 1:
