@@ -272,6 +272,14 @@ def test_a_call_by_jax_triton_that_is_autotuned_or_of_another_form_is_unavailabl
     ):
         assert words in str(check(call, lambda x: x + 0.1))
 
+    def by_reference(x: jax.Array) -> jax.Array:
+        reference = jax.new_ref(x)
+        standin_call(tenth, reference, Static(100), Output(0))
+        return reference[...]
+
+    if hasattr(jax, "new_ref"):
+        assert "takes references" in str(check(by_reference, lambda x: x + 0.1))
+
 
 def test_a_device_needs_a_jax_triton_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = (ShapeDtype((100,), np.dtype(np.float32)),)

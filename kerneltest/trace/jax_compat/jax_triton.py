@@ -50,6 +50,9 @@ def read_call(equation: Equation, operands: Sequence[Any]) -> TritonCall:
     Raises:
       Failure: `unavailable`, for a call of another form.
     """
+    if any(hasattr(variable.aval, "inner_aval") for variable in equation.invars):
+        reason = "a call by jax_triton takes references (jax.Ref), which kerneltest does not follow: pair "
+        raise Failure(Verdict.UNAVAILABLE, f'{reason}kt.triton_kernel(...) of it, with outputs={{"x": "x"}}')
     try:
         return _read(equation.params, operands)
     except (KeyError, AttributeError, TypeError, ValueError) as error:
@@ -70,7 +73,9 @@ def _read(params: Mapping[str, Any], operands: Sequence[Any]) -> TritonCall:
     names = [parameter.name for parameter in function.params if not parameter.is_constexpr]
     shapes, named = params["out_shapes"], dict(zip(names, parts, strict=True))
     written = {name: part.ordinal for name, part in named.items() if hasattr(part, "ordinal")}
-    arguments = {name: getattr(part, "value", part) for name, part in named.items() if name not in written}
+    arguments = {
+        name: part if isinstance(part, jax.Array) else part.value for name, part in named.items() if name not in written
+    }
     inputs = list(arguments)
     written |= {inputs[number]: output for number, output in params["input_output_aliases"].items()}
     given = {**params["metaparams"], **arguments}
