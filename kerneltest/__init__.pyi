@@ -64,6 +64,7 @@ from kerneltest.oracle.expectation import ExpectedOutputs as ExpectedOutputs
 from kerneltest.plan.explicit import ExplicitCase as ExplicitCase
 from kerneltest.plan.standard_families import family as family
 from kerneltest.trace.tracing import Traced as Traced
+from kerneltest.trace.triton_kernels import triton_kernel as triton_kernel
 
 __version__: str
 __all__: list[str]

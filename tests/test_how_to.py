@@ -39,6 +39,7 @@ TOGETHER = (
 )  # fmt: skip
 ALONE = {  # exit codes
     "compare-commits": (0, 0, 0, 1, 1), "debug": (1,), "mosaic-gpu": (0,), "rocm": (0,), "slow-pairings": (0,),
+    "triton": (0,),
 }  # fmt: skip
 PLAIN = re.compile(
     r"pytest -p kerneltest(?P<file> test_\w+\.py)? --kt-depth quick --kt-backends interpret"

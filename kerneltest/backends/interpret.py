@@ -42,6 +42,8 @@ class Interpret(Backend):
             return (
                 "a Mosaic GPU kernel needs the Mosaic GPU interpreter (interpret-mosaic-gpu), not Pallas' general one"
             )
+        if traced.in_triton:
+            return f"{traced.in_triton} is written in Triton, which Pallas' interpreter does not run"
         return ""
 
     def unavailable_for(self, traced: Traced) -> str:

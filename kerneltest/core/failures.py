@@ -168,7 +168,7 @@ def check_raises_again(error: BaseException, raiser: str, again: Callable[[], ob
 # The one place that decides who raised an exception: user code, JAX or kerneltest.
 
 # Packages whose limits are JAX's, as far as a kernel is concerned.
-_JAX = frozenset({"jax", "jaxlib", "libtpu", "triton"})
+_JAX = frozenset({"jax", "jaxlib", "jax_triton", "libtpu", "triton"})
 
 # Packages that raise on behalf of whoever calls them.
 _NEUTRAL = sys.stdlib_module_names | {

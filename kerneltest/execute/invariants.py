@@ -233,6 +233,8 @@ def old_output(context: CaseContext) -> Iterator[Variation]:
 
 def _rewrite(context: CaseContext, rule: Rule, label: str) -> Variation:
     traced = context.traced
+    if traced.in_triton:
+        raise Failure(Verdict.UNAVAILABLE, f"{traced.in_triton} is written in Triton, which kerneltest does not change")
     changed = context.once(label, lambda: analyze(rewrite_jaxpr(traced.jaxpr, rule), traced.function, traced.inputs))
     return Variation(changed, context.leaves, (OutputCheck(label, context.by_oracle()),))
 

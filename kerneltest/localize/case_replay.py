@@ -42,6 +42,7 @@ from kerneltest.trace.jax_compat.source_lines import keep_retraced_lines
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel
 from kerneltest.trace.tracing import Call, Traced, kernel_device
+from kerneltest.trace.triton_kernels import is_triton_call
 
 # A kernel that runs in the simulator as it is or with a patch applied.
 
@@ -62,18 +63,27 @@ class MutableCall:
     """
 
     def __init__(self, call: Call, target: Target, lengths: Mapping[str, int]) -> None:
-        inner = locate_equations(call.equation.params["jaxpr"])
-        equation = call.equation.replace(params={**call.equation.params, "jaxpr": inner})
-        self.call = replace(call, equation=equation)
+        self.call = call
+        if not is_triton_call(call.equation):
+            inner = locate_equations(call.equation.params["jaxpr"])
+            equation = call.equation.replace(params={**call.equation.params, "jaxpr": inner})
+            self.call = replace(call, equation=equation)
         (self.kernel,) = lower_call(self.call, target)
         inputs, outputs, _ = allocate_buffers(self.call, self.kernel)
-        arguments = [Type((), buffer.data.dtype, True) for buffer in (*inputs, *outputs)]
-        names = [buffer.name for buffer in (*inputs, *outputs)]
-        self.listing = Listing(parse_body(self.kernel.bytecode, complete=True), arguments, names, len(inputs), lengths)
+        buffers = [*inputs, *outputs]
+        given = range(len(buffers)) if self.kernel.arguments is None else self.kernel.arguments
+        types = [
+            Type((), buffers[a].data.dtype, True) if isinstance(a, int) else Type((), a.dtype, False) for a in given
+        ]
+        names = [buffers[a].name if isinstance(a, int) else f"the argument {a}" for a in given]
+        written = [i for i, a in enumerate(given) if isinstance(a, int) and a >= len(inputs)]
+        self.listing = Listing(parse_body(self.kernel.bytecode, complete=True), types, names, written, lengths)
 
     def prepare(self, body: Region | None = None) -> "PreparedCall":
         inputs, outputs, hints = allocate_buffers(self.call, self.kernel)
-        simulation = Simulation(body or self.listing.body, self.kernel.grid, inputs, outputs, hints)
+        simulation = Simulation(
+            body or self.listing.body, self.kernel.grid, inputs, outputs, hints, None, self.kernel.arguments
+        )
         return PreparedCall(simulation, list(zip(outputs, output_dtypes(self.call), strict=True)))
 
 

@@ -63,8 +63,8 @@ class Listing:
 
     Attributes:
       body: the body.
-      names: the names of the arrays that its arguments point to.
-      inputs: how many of its arguments point to inputs; the others point to outputs.
+      names: the names of its arguments.
+      outputs: the positions of the arguments that point to outputs only.
       lengths: the lengths of the dims for which it was lowered, by name.
       operations: its operations, without those that define how a reduction combines elements.
       sources: their sources.
@@ -73,9 +73,14 @@ class Listing:
     """
 
     def __init__(
-        self, body: Region, arguments: Sequence[Type], names: Sequence[str], inputs: int, lengths: Mapping[str, int]
+        self,
+        body: Region,
+        arguments: Sequence[Type],
+        names: Sequence[str],
+        outputs: Collection[int],
+        lengths: Mapping[str, int],
     ) -> None:
-        self.body, self.names, self.inputs, self.lengths = body, names, inputs, lengths
+        self.body, self.names, self.outputs, self.lengths = body, names, outputs, lengths
         self.operations: list[Operation] = []
         self.scopes: list[tuple[int, ...]] = []
         self.types: dict[int, Type] = dict(zip(body.arguments, arguments, strict=True))
@@ -613,8 +618,8 @@ def _exchangeable(listing: Listing, i: int, number: int) -> list[int]:
     if kind is None or (number not in arguments and (kind.pointer or listing.is_address_arithmetic(i))):
         return []
     if number in arguments:
-        inputs, outputs = arguments[: listing.inputs], arguments[listing.inputs :]
-        candidates = inputs if number in inputs else outputs
+        writes = arguments.index(number) in listing.outputs
+        candidates = tuple(n for i, n in enumerate(arguments) if (i in listing.outputs) == writes)
     else:
         computed = ((n, listing.producer[n]) for n in listing.scopes[i] if n in listing.producer)
         plain = ("arith.constant", "tt.splat")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -90,6 +91,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if RUN in config.stash:
         config.stash[RUN].close()
+    if "triton" in sys.modules:
+        gc.unfreeze()  # or its bindings complain, as the interpreter exits, that their objects are alive
     if _GUARD in config.stash:
         session = config.stash.get(_SESSION, None)  # none if its start failed
         status = config.stash.get(_STATUS, 0)

@@ -5,11 +5,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kerneltest.core.targets import TARGETS
 from kerneltest.trace.jax_compat.jaxprs import Equation, inner_jaxprs
 from kerneltest.trace.jax_compat.source_lines import line_of_function, line_of_nested
 from kerneltest.trace.primitives import primitive_of
 from kerneltest.trace.rewrite import is_plain_call, padded_shape
 from kerneltest.trace.tracing import Call, Traced
+from kerneltest.trace.triton_kernels import is_triton_call, triton_ir
 from kerneltest.trace.walk import equations_in, primitive_name
 
 _SHORT_BLOCK = 16  # elements per iteration of a loop whose number of iterations is unknown
@@ -46,12 +48,31 @@ def estimate_work(traced: Traced) -> KernelWork:
 
 def estimate_call_work(equation: Equation) -> KernelWork:
     """The work in one Pallas call whose grid is known."""
+    if is_triton_call(equation):
+        return _estimate_triton(equation)
     mapping = equation.params["grid_mapping"]
     programs = math.prod(mapping.grid)
     arrays = [padded_shape(block) for block in mapping.block_mappings]
     unknown = max((max(shape, default=1) for shape in arrays), default=1) / _SHORT_BLOCK
     steps, computed = _count_body(equation.params["jaxpr"].eqns, unknown)
     return KernelWork(programs * sum(map(math.prod, arrays)), steps, programs * computed)
+
+
+# Counts the tensors in the Triton IR, whose indentation shows the loops.
+def _estimate_triton(equation: Equation) -> KernelWork:
+    shapes = [v.aval.shape for v in (*equation.invars, *equation.outvars)]
+    unknown = max((max(shape, default=1) for shape in shapes), default=1) / _SHORT_BLOCK
+    programs, steps, computed, loops = math.prod(equation.params["grid"]), 0.0, 0.0, list[int]()
+    for line in triton_ir(equation, TARGETS["sm_90"]).splitlines():
+        indent = len(line) - len(line.lstrip())
+        loops = [outer for outer in loops if outer < indent]
+        times = unknown ** len(loops)
+        tensors = re.findall(r"tensor<((?:\d+x)+)", line)
+        steps += times
+        computed += times * math.prod(int(n) for n in tensors[-1].split("x")[:-1]) if tensors else 0
+        if "scf.for" in line or "scf.while" in line:
+            loops.append(indent)
+    return KernelWork(programs * sum(map(math.prod, shapes)), steps, programs * computed)
 
 
 def _count_body(equations: Sequence[Equation], unknown: float) -> tuple[float, float]:

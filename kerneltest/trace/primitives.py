@@ -133,7 +133,7 @@ def _table() -> Iterator[Primitive]:
     yield from _rows(Kind.CALL, "remat_opt", rules=True)  # the forward rule of a `custom_vjp` with `optimize_remat`
     yield from _rows(Kind.LOOP, "scan while parallel_loop")
     yield from _rows(Kind.BRANCH, "cond")
-    yield from _rows(Kind.KERNEL, "pallas_call core_map mpmd_map")
+    yield from _rows(Kind.KERNEL, "pallas_call core_map mpmd_map triton_kernel")
     yield from _rows(Kind.REGION, "run_scoped run_state", exact=True)
     yield from _rows(Kind.REGION, "emit_pipeline pipeline_body stage jaxpr_call shard_map custom_fusion")
 

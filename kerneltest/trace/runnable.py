@@ -14,11 +14,12 @@ from kerneltest.core.dtypes import DType
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat import patches
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Params, dialect_of, parameter_names
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Params, dialect_of, parameter_names
 from kerneltest.trace.jax_environment import fast_compile_options
 from kerneltest.trace.primitives import Kind, primitive_named
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr, rewrite_params
 from kerneltest.trace.tracing import Call, Traced
+from kerneltest.trace.triton_kernels import is_triton_call, triton_arguments
 
 
 def runnable(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
@@ -78,6 +79,8 @@ class CallArray:
 
 def call_arrays(call: Call) -> tuple[list[CallArray], list[CallArray]]:
     """The inputs and the outputs of a Pallas call, in the order of its parameters."""
+    if is_triton_call(call.equation):
+        return _triton_arrays(call.equation)
     params = call.equation.params
     mapping = params["grid_mapping"]
     lengths = [f"grid bound {i}" for i in range(mapping.num_dynamic_grid_bounds)]  # not parameters of the kernel
@@ -91,6 +94,15 @@ def call_arrays(call: Call) -> tuple[list[CallArray], list[CallArray]]:
         shape, dtype = tuple(variable.aval.shape), np.dtype(variable.aval.dtype)
         arrays.append(CallArray(name, shape, dtype, _offset_hint(shape, dtype) or _tail_hint(blocks, i, shape)))
     return arrays[:count], arrays[count:]
+
+
+def _triton_arrays(equation: Equation) -> tuple[list[CallArray], list[CallArray]]:
+    found: tuple[list[CallArray], list[CallArray]] = [], []
+    for argument, aval in triton_arguments(equation):  # operands and outputs are numbered in this order
+        for arrays, number in zip(found, (argument.operand, argument.output), strict=True):
+            if number is not None:
+                arrays.append(CallArray(argument.name, tuple(aval.shape), np.dtype(aval.dtype)))
+    return found
 
 
 # Offsets count elements, and JAX's Triton lowering uses 64 bits for them only if the array has over 2^32 bytes.

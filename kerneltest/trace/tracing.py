@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +21,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
+from kerneltest.trace.jax_compat.jax_triton import is_jax_triton_call, read_call
 from kerneltest.trace.jax_compat.jaxprs import (
     ClosedJaxpr,
     Equation,
@@ -41,7 +42,9 @@ from kerneltest.trace.platform_dispatch import (
 )
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.refused_lengths import length_declarations
+from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
 from kerneltest.trace.site_states import SiteStates
+from kerneltest.trace.triton_kernels import bind_triton_kernel, is_triton_call, launch_by_triton
 from kerneltest.trace.walk import (
     computes_outside_calls,
     dot_precision,
@@ -61,7 +64,7 @@ from kerneltest.trace.walk import (
 
 def _tracing_failure(error: BaseException, purpose: str) -> Failure:
     hide_own_frame(error)
-    if reason := _mesh_limit(error):
+    if reason := _mesh_limit(error) or launch_by_triton(error):
         return Failure(Verdict.UNAVAILABLE, reason)
     line = (user_line(error) or package_line(error)).strip(" ()")  # the kernel may be an installed library's
     text = _error_text(error) or source_line(line)
@@ -185,6 +188,11 @@ class Traced:
         if not self.reduced_dots:
             return precision.with_exact_dots()
         return precision.with_dots_in(self.named_dots) if self.named_dots else precision
+
+    @property
+    def in_triton(self) -> str:
+        """The name of the first of its calls that is written in Triton itself, or ""."""
+        return next((call.name for call in self.calls if is_triton_call(call.equation)), "")
 
     @property
     def dialects(self) -> frozenset[str]:
@@ -317,6 +325,8 @@ def trace_function(
     if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
         sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
         raise _refusal(sentence, purpose=purpose)
+    if any(is_jax_triton_call(equation) for equation, _ in iter_equations(closed.jaxpr)):
+        closed = rewrite_jaxpr(closed, _own_call)
     _check_values(closed)
     traced = analyze(closed, on_device, inputs)
     if len(devices) == 1:
@@ -324,6 +334,16 @@ def trace_function(
     dialect, evidence = LANGUAGES[devices[-1]]
     calls = (replace(c, dialect=dialect, evidence=evidence) if c.dialect == "any" else c for c in traced.calls)
     return replace(traced, calls=tuple(calls))
+
+
+# Makes a call by jax_triton one of kerneltest's own.
+def _own_call(equation: Equation) -> Sequence[Equation] | None:
+    if not is_jax_triton_call(equation):
+        return None
+    made = inline_equations(
+        lambda *operands: bind_triton_kernel(read_call(equation, operands)), equation.invars, equation.outvars
+    )
+    return [each.replace(source_info=equation.source_info) for each in made]
 
 
 def _refusal(sentence: str, **values: int | str) -> Failure:
@@ -385,6 +405,8 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
 def call_of(equation: Equation) -> Call:
     """Analyses one Pallas call."""
     params = equation.params
+    if is_triton_call(equation):
+        return Call(params["function"].__name__, params["grid"], "triton", "it is written in Triton", equation)
     dialect, evidence = language_of(equation)
     grid = getattr(params.get("grid_mapping"), "grid", ())
     debug = getattr(params.get("jaxpr"), "debug_info", None)

@@ -30,6 +30,7 @@ from kerneltest.trace.jax_compat.jaxprs import (
 )
 from kerneltest.trace.jax_compat.source_lines import line_of_nested
 from kerneltest.trace.primitives import MOVES, Kind, called_jaxpr, kind_of, primitive_of
+from kerneltest.trace.triton_kernels import arithmetic_of, is_triton_call
 
 
 def primitive_name(equation: Equation) -> str:
@@ -139,6 +140,12 @@ def is_exact(jaxpr: Jaxpr) -> bool:
         return False
     multiplications = 0
     for equation, within in iter_equations(jaxpr):
+        if is_triton_call(equation):
+            arithmetic = arithmetic_of(equation)
+            if not arithmetic.exact:
+                return False
+            multiplications += arithmetic.multiplications
+            continue
         if not any(map(_bytes_of_float, equation.outvars)):
             continue
         primitive = primitive_of(equation)
@@ -216,7 +223,8 @@ def computes_outside_calls(jaxpr: Jaxpr) -> bool:
 def dot_precision(jaxpr: Jaxpr) -> tuple[bool, str]:
     """Returns whether a float32 matrix product leaves its precision to the backend, and the dtype below TF32, or ""."""
     dots = [equation for equation, _ in iter_equations(jaxpr) if _is_reduced_dot(equation)]
-    return bool(dots), "bfloat16" if any("BF16" in str(dot.params.get("precision")) for dot in dots) else ""
+    calls = any(is_triton_call(equation) and arithmetic_of(equation).reduced_dots for equation in iter_calls(jaxpr))
+    return calls or bool(dots), "bfloat16" if any("BF16" in str(dot.params.get("precision")) for dot in dots) else ""
 
 
 def _is_reduced_dot(equation: Equation) -> bool:
@@ -255,7 +263,7 @@ def has_narrow_products(jaxpr: Jaxpr) -> bool:
     A kernel without matrix products may multiply such values one by one. If in doubt, and without arguments of 16 bits,
     where it does not matter, the answer is yes.
     """
-    if not any(_bytes_of_float(v) == 2 for v in jaxpr.invars):
+    if not any(_bytes_of_float(v) == 2 for v in jaxpr.invars) or any(map(is_triton_call, iter_calls(jaxpr))):
         return True
     nested = [jaxpr, *(inner for equation, _ in iter_equations(jaxpr) for inner in inner_jaxprs(equation))]
     dots = [(inner, e) for inner in nested for e in inner.eqns if primitive_name(e) == "dot_general"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 from kerneltest.backends.codegen.gpu_features import check_features, other_generation
 from kerneltest.backends.compilation import Answer, CompiledCall, Compiler, CompileTier, LowerTier
@@ -24,6 +25,7 @@ from kerneltest.trace.jax_compat.mosaic_gpu_lowering import has_lowering, loweri
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.runnable import call_as_function, runnable
 from kerneltest.trace.tracing import Call, Traced
+from kerneltest.trace.triton_kernels import is_triton_call, scalar_of, triton_arguments, triton_ir
 from kerneltest.trace.walk import equations_in, primitive_name
 
 # Limits of GPU code: the size of a launch, and counts of 32 bits.
@@ -176,8 +178,11 @@ class LoweredKernel:
     # warps, stages: from its compiler parameters
     warps: int
     stages: int
-    bytecode: bytes  # the MLIR module; its function takes a pointer to each input, then to each output
+    bytecode: bytes  # the MLIR module, in bytecode or as text
     aliases: Mapping[int, int]  # maps an output to the input whose memory it shares
+    # the arguments of the module's function: the numbers of the inputs, then outputs, that they point to, and scalars;
+    # None if it takes a pointer to each input, then to each output
+    arguments: tuple[int | np.generic, ...] | None = None
 
     @property
     def text(self) -> str:
@@ -206,11 +211,35 @@ def lower(traced: Traced, target: Target) -> tuple[LoweredKernel, ...]:
 
 def lower_call(call: Call, target: Target) -> tuple[LoweredKernel, ...]:
     """Lowers one Pallas call; see `lower`."""
+    if is_triton_call(call.equation):
+        return (_lower_triton(call, target),)
     # For ROCm, JAX has only Triton, whose lowering does not depend on the architecture.
     kernels = _lower_once(call, _ANY_ROCM if target.platform == "rocm" else target)
     for kernel in kernels:
         check_launch(call.name, kernel.grid, kernel.warps, target)
     return kernels
+
+
+def _lower_triton(call: Call, target: Target) -> LoweredKernel:
+    text, equation = triton_ir(call.equation, target), call.equation
+    inputs = len(equation.invars)
+    arguments: list[int | np.generic] = []
+    aliases = {}
+    for argument, _ in triton_arguments(equation):
+        if argument.operand is not None:
+            arguments.append(argument.operand)
+            if argument.output is not None:
+                aliases[argument.output] = argument.operand
+        elif argument.output is not None:
+            arguments.append(inputs + argument.output)
+        elif not argument.constant:
+            arguments.append(scalar_of(argument.value))
+    options = dict(equation.params["options"])
+    warps, stages = options["num_warps"], options["num_stages"]
+    check_launch(call.name, call.grid, warps, target)
+    return LoweredKernel(
+        call.name, "triton", equation.params["grid"], warps, stages, text.encode(), aliases, tuple(arguments)
+    )
 
 
 @functools.lru_cache(maxsize=512)

@@ -91,6 +91,8 @@ class XlaCompile(Backend):
         return ""
 
     def unsupported_reason(self, traced: Traced) -> str:
+        if traced.in_triton:
+            return f"{traced.in_triton} is written in Triton, which XLA does not compile"
         return unsupported_on(traced, self.target)
 
     def unavailable_for(self, traced: Traced) -> str:

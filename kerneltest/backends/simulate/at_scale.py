@@ -79,7 +79,7 @@ def run_programs(
     inputs, outputs, hints = allocate(
         call, kernel, lambda array, number: _buffer(array, None if number is None else _virtual_array(operands[number]))
     )
-    launch, pointers = new_launch(kernel.grid, inputs, outputs, hints, programs)
+    launch, pointers = new_launch(kernel.grid, inputs, outputs, hints, programs, kernel.arguments)
     guessed = frozenset(number for number, operand in enumerate(operands) if _is_guessed(operand))
     with np.errstate(all="ignore"):
         body = parse_body(kernel.bytecode)

@@ -85,10 +85,11 @@ class _SimulatedCall:
         self.outputs = list(zip(outputs, output_dtypes(call), strict=True))
         with naming_kernel(call.name):
             body = parse_body(kernel.bytecode)
-            self.simulation = Simulation(body, kernel.grid, inputs, outputs, hints)
+            self.simulation = Simulation(body, kernel.grid, inputs, outputs, hints, None, kernel.arguments)
         programs = self.simulation.launch.programs[: None if orders else 0]
         self.by_program = [
-            Simulation(body, kernel.grid, inputs, outputs, hints, np.array([program])) for program in programs
+            Simulation(body, kernel.grid, inputs, outputs, hints, np.array([program]), kernel.arguments)
+            for program in programs
         ]
 
     def run(self, operands: Sequence[PartialArray]) -> list[PartialArray]:

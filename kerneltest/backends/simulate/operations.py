@@ -313,6 +313,52 @@ def _scan(op: Operation) -> Rule:
     return Rule(compute, undefined)
 
 
+def _gather(op: Operation) -> Rule:
+    """Returns the elements at some indices along an axis."""
+    axis, shape, result = op.attributes["axis"] + 1, op.operand_types[0].shape, op.types[0].shape
+
+    def gather(x: Array, index: Array) -> Array:
+        programs = max(len(x), len(index))
+        where = np.clip(_full(index, result, programs), 0, shape[axis - 1] - 1)
+        return np.asarray(np.take_along_axis(_full(x, shape, programs), where, axis))
+
+    def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
+        elements, indices = dense_masks(values, masks)
+        return np.asarray(gather(elements, values[1]) | indices)
+
+    return Rule(gather, undefined)
+
+
+def _histogram(op: Operation) -> Rule:
+    """Counts how often each of the numbers from 0 occurs, where a mask holds if there is one."""
+    (bins,), shape = op.types[0].shape, op.operand_types[0].shape
+
+    def count(x: Array, mask: Array | None = None) -> Array:
+        programs = len(x) if mask is None else max(len(x), len(mask))
+        counted = (_full(x, shape, programs) >= 0) & (_full(x, shape, programs) < bins)
+        counted &= True if mask is None else _full(mask, shape, programs)
+        rows = zip(_full(x, shape, programs), counted, strict=True)
+        return np.stack([np.bincount(row[keep], minlength=bins) for row, keep in rows]).astype(op.types[0].dtype)
+
+    return Rule(count, lambda values, masks: np.asarray(any_operand(values, masks).any(axis=1, keepdims=True)))
+
+
+def _high_product(a: Array, b: Array) -> Array:
+    """Returns the upper half of the product of two unsigned integers."""
+    x, y = (device.unsigned_view(operand) for operand in (a, b))
+    bits = 8 * x.dtype.itemsize
+    wide = np.uint64 if bits == 32 else object
+    product = x.astype(wide) * y.astype(wide)
+    upper = product >> (np.uint64(bits) if bits == 32 else bits)
+    return np.asarray(upper.astype(x.dtype).view(a.dtype))
+
+
+def _clamp(op: Operation) -> Rule:
+    """Returns the operand within two bounds; NaN becomes the lower bound unless it is propagated."""
+    low, high = (np.maximum, np.minimum) if op.attributes.get("propagateNan") else (np.fmax, np.fmin)
+    return Rule(lambda x, least, most: high(low(x, least), most), any_operand)
+
+
 def _along(x: Array, axis: int, length: int) -> Array:
     return x if x.shape[axis] == length else np.repeat(x, length, axis)
 
@@ -612,6 +658,10 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.select": _elementwise(np.where, _undefined_select),
     **{f"math.{name}": Semantics(_builtin, bare=True) for name in NAMES},
     "tt.extern_elementwise": Semantics(_external),
+    "tt.precise_sqrt": _elementwise(np.sqrt),
+    "tt.precise_divf": _elementwise(np.divide),
+    "tt.mulhiui": _elementwise(_high_product),
+    "tt.clampf": Semantics(_clamp),
     # Dtypes.
     **dict.fromkeys(("arith.extf", "arith.truncf", "tt.fp_to_fp"), _cast(lambda dtype: lambda x: x.astype(dtype))),
     "arith.extsi": _cast(partial(_extend, signed=True)),
@@ -640,6 +690,8 @@ OPERATIONS: Mapping[str, Semantics] = {
     "tt.dot": Semantics(_dot),
     "tt.reduce": Semantics(_reduce),
     "tt.scan": Semantics(_scan),
+    "tt.gather": Semantics(_gather),
+    "tt.histogram": Semantics(_histogram),
     # Programs and their memory. Programs run in lockstep, so that a barrier has nothing to do.
     "tt.get_program_id": Semantics(execute=_program_id),
     "tt.get_num_programs": Semantics(execute=_num_programs),

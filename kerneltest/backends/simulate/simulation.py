@@ -23,7 +23,7 @@ from kerneltest.backends.simulate.operations import OPERATIONS
 from kerneltest.core.details import Race
 from kerneltest.core.dtypes import Array
 from kerneltest.core.source_location import relative_path
-from kerneltest.trace.jax_compat.mlir import attributes_of, triton_body
+from kerneltest.trace.jax_compat.mlir import UnreadableError, attributes_of, triton_body
 from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN
 from kerneltest.trace.runnable import CallArray, call_arrays
 from kerneltest.trace.tracing import Call
@@ -51,15 +51,20 @@ def new_launch(
     outputs: Sequence[SimulatedBuffer],
     hints: dict[str, str],
     programs: Array,
-) -> tuple[Launch, list[BufferPointer]]:
-    """Returns a launch of some programs, which have accessed nothing yet, and the arguments of their function."""
+    arguments: Sequence[int | np.generic] | None = None,
+) -> tuple[Launch, list[BufferPointer | Array]]:
+    """Returns a launch of some programs, which have accessed nothing yet, and the arguments of their function.
+
+    `arguments` are those of a `LoweredKernel`.
+    """
     for buffer in outputs:
         buffer.writable = True
     buffers = [*inputs, *outputs]
     for buffer in buffers:
         buffer.reset()
     launch = Launch(grid, programs, buffers, AccessChecker(grid, hints, programs))
-    return launch, [BufferPointer(number, np.zeros(1, np.int64)) for number in range(len(buffers))]
+    given = range(len(buffers)) if arguments is None else arguments
+    return launch, [BufferPointer(a, np.zeros(1, np.int64)) if isinstance(a, int) else np.array([a]) for a in given]
 
 
 class Simulation:
@@ -70,6 +75,7 @@ class Simulation:
         object as the input.
       hints: possible causes of an access past a buffer's end, by the buffer's name.
       programs: the linear ids of the programs to run; by default all.
+      arguments: as for `new_launch`.
     """
 
     def __init__(
@@ -80,10 +86,11 @@ class Simulation:
         outputs: Sequence[SimulatedBuffer],
         hints: dict[str, str],
         programs: Array | None = None,
+        arguments: Sequence[int | np.generic] | None = None,
     ) -> None:
         if programs is None:
             programs = np.arange(int(np.prod(grid)), dtype=np.int32)
-        self.launch, pointers = new_launch(grid, inputs, outputs, hints, programs)
+        self.launch, pointers = new_launch(grid, inputs, outputs, hints, programs, arguments)
         self._memory = list({id(buffer): buffer for buffer in self.launch.buffers}.values())
         self._tape = Tape()
         with np.errstate(all="ignore"):
@@ -156,13 +163,19 @@ ELEMENTS: Mapping[str, np.dtype] = {
 _UNKNOWN = Semantics()
 
 
-def parse_body(bytecode: bytes, *, complete: bool = False) -> Region:
-    """Returns the body of a module's only function, whose arguments are pointers; `unavailable` for unknown types.
+def parse_body(bytecode: bytes, *, complete: bool = False, reader: "TritonReader | None" = None) -> Region:
+    """Returns the body of a module's only function.
 
     `complete` includes the location of every operation, and computations whose results are unused.
+
+    Raises:
+      Failure: `unavailable`, for unknown types and for what jaxlib cannot read.
     """
-    with triton_body(bytecode) as body:
-        return _TritonReader(complete).region(body)
+    try:
+        with triton_body(bytecode) as body:
+            return (reader or TritonReader(complete)).region(body)
+    except UnreadableError as error:
+        raise unsupported_failure(str(error)) from error
 
 
 _TERMINATORS = frozenset(
@@ -238,7 +251,9 @@ class Reader(ABC):
         )
 
 
-class _TritonReader(Reader):
+class TritonReader(Reader):
+    """Reads Triton IR."""
+
     def attributes(self, op: Any) -> Mapping[str, Any]:
         return attributes_of(op)
 
@@ -272,5 +287,6 @@ _LINE = re.compile(r'"([^"]+\.py)":(\d+)')
 
 
 def _place(location: str) -> str:
-    line = _LINE.search(location)
-    return f"{relative_path(line.group(1))}:{line.group(2)}" if line else ""
+    lines = _LINE.findall(location)  # from the innermost function out
+    path, line = next((each for each in lines if "/triton/language/" not in each[0]), lines[0] if lines else ("", ""))
+    return f"{relative_path(path)}:{line}" if path else ""

@@ -272,6 +272,8 @@ def lower_calls(pairing: Pairing, signature: Signature, target: Target) -> tuple
         (kernel,) = lower_call(call, target)
         if kernel.language != "triton":
             raise Undecided(f"{call.name} is not lowered to Triton IR")
+        if kernel.arguments is not None:
+            raise Undecided(f"{call.name} is written in Triton, and takes numbers beside pointers")
         body = parse_code(kernel.bytecode)
         inputs, outputs = call_arrays(call)
         paths = _operand_origins(jaxpr, call.equation, leaves) or ()

@@ -31,6 +31,7 @@ from kerneltest.trace.primitives import PRIMITIVES, Kind, kind_of, primitive_of
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
 from kerneltest.trace.site_states import SiteStates
 from kerneltest.trace.tracing import Literals, Traced
+from kerneltest.trace.triton_kernels import Evaluation, evaluate_call, is_triton_call
 from kerneltest.trace.walk import primitive_name
 
 # Of the functions that round, those that are evaluated in NumPy. JAX evaluates others.
@@ -177,6 +178,8 @@ class KernelRules(RuleSet):
     def _rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         if primitive_name(equation) == "pure_callback":
             return _call_back_by_row(machine, equation)
+        if is_triton_call(equation):
+            return self._evaluate_triton(equation)
         if any(is_key(v.aval) for v in (*equation.invars, *equation.outvars)) and not any(
             True for _ in inner_jaxprs(equation)
         ):
@@ -188,6 +191,17 @@ class KernelRules(RuleSet):
             if pure and not any(True for _ in inner_jaxprs(equation)):
                 return _bind_by_row(equation)
             raise
+
+    def _evaluate_triton(self, equation: Equation) -> EquationFunction:
+        def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
+            rows = [evaluate_call(equation, row, self.evaluation(i)) for i, row in enumerate(by_row(operands))]
+            return [np.stack(column) for column in zip(*rows, strict=True)]
+
+        return evaluate
+
+    def evaluation(self, row: int) -> Evaluation:
+        """Returns the arithmetic in which a call of a kernel written in Triton is evaluated for a row."""
+        return Evaluation(self.promotes)
 
 
 class InterpreterRules(KernelRules):

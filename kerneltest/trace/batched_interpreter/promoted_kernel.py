@@ -22,6 +22,7 @@ from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError, Value
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.tracing import Literals, Traced
+from kerneltest.trace.triton_kernels import Evaluation, is_triton_call
 from kerneltest.trace.walk import float_dtype, iter_equations, primitive_name
 
 # Evaluation of a kernel's operations in samples, in each of which every operation is rounded at random.
@@ -79,6 +80,12 @@ class SamplingRules(KernelRules):
 
         return sample
 
+    def evaluation(self, row: int) -> Evaluation:
+        """As for `KernelRules`: each row is a sample, and those of each case have the same noise."""
+        if self._arithmetic.counters:
+            return Evaluation(self.promotes)  # its operands are not made of counters
+        return Evaluation(self.promotes, self._arithmetic, row % self._arithmetic.rows)
+
     # An array that has no rows yet does not depend on inputs.
     def _is_counter(self, value: Value) -> bool:
         return isinstance(value, np.ndarray) and (len(value) == 1 or self._counters.get(id(value)) is value)
@@ -87,6 +94,10 @@ class SamplingRules(KernelRules):
         primitive = primitive_of(equation)
         constants = self._constants(equation)
         rounds = primitive.rounds or primitive.sums or primitive.name == "convert_element_type"
+        if is_triton_call(equation):
+            return lambda operands: evaluate(
+                [np.broadcast_to(x, (self._cases * self._arithmetic.rows, *x.shape[1:])) for x in operands]
+            )
         if not constants and not (rounds and is_float(np.dtype(equation.outvars[0].aval.dtype))):
             return evaluate
         round_operands, round_result = self._operand_rounding(equation), self._result_rounding(machine, equation)

@@ -42,17 +42,38 @@ def _context() -> Any:
     return context
 
 
+_BYTECODE = b"ML\xefR"
+
+
 def module_text(bytecode: bytes) -> str:
-    """MLIR text of a module."""
+    """MLIR text of a module; of one that is text already, as it is."""
+    if not bytecode.startswith(_BYTECODE):
+        return bytecode.decode()
     return str(ir.Module.parse(bytecode, _context()))
+
+
+class UnreadableError(Exception):
+    """Triton IR that jaxlib's dialect does not know, in words."""
 
 
 @contextlib.contextmanager
 def triton_body(bytecode: bytes) -> Iterator[Any]:
-    """Yields the region of the one Triton function in a module, valid only inside: the module owns its memory."""
-    module = ir.Module.parse(bytecode, _context())
-    (function,) = (op for op in module.body.operations if op.operation.name == "tt.func")
-    yield function.operation.regions[0]
+    """Yields the region of the one Triton function in a module, valid only inside: the module owns its memory.
+
+    Raises:
+      UnreadableError: text with other operations than jaxlib's dialect has, or with several functions.
+    """
+    try:
+        module = ir.Module.parse(bytecode, _context())
+    except ir.MLIRError as error:
+        if bytecode.startswith(_BYTECODE):
+            raise
+        said = str(error).splitlines()
+        raise UnreadableError(f"this Triton IR ({next((s for s in said if 'error: ' in s), said[0])})") from error
+    functions = [op for op in module.body.operations if op.operation.name == "tt.func"]
+    if len(functions) != 1:
+        raise UnreadableError("functions with noinline=True")
+    yield functions[0].operation.regions[0]
 
 
 def attributes_of(operation: Any, unused: re.Pattern[str] | None = None) -> dict[str, Any]:

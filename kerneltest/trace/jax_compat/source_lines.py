@@ -125,7 +125,8 @@ def raised_in_jax(error: BaseException | None) -> bool:
     """
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
     by_xla = isinstance(error, jax.errors.JaxRuntimeError)
-    return bool(frames) and frames[-1].filename.startswith(_JAX) and not by_xla
+    last = frames[-1].filename if frames else ""
+    return (last.startswith(_JAX) or "/jax_triton/" in last) and not by_xla
 
 
 def refuses_custom_vmap(error: BaseException | None) -> bool:

@@ -275,19 +275,23 @@ _PLUS = Region((0, 1), (Operation("arith.addf", OPERATIONS["arith.addf"], (0, 1)
 _SHAPE = (4, 4)  # of the operands; an operation that takes or returns another is in this table
 _RESULTS = {
     "tt.reduce": (4,), "tt.expand_dims": (4, 1, 4), "tt.join": (4, 4, 2), "tt.cat": (8, 4), "tt.reshape": (2, 8),
-    "tt.split": (4,), "tt.splat": (4, 4),
+    "tt.split": (4,), "tt.splat": (4, 4), "tt.histogram": (8,),
 }  # fmt: skip
-_OPERANDS = {"tt.split": (4, 2), "tt.splat": ()}
+_OPERANDS = {"tt.split": (4, 2), "tt.splat": (), "tt.histogram": (4,)}
 _ATTRIBUTES: dict[str, dict[str, Any]] = {
     "arith.cmpi": {"predicate": 2}, "arith.cmpf": {"predicate": 2}, "tt.expand_dims": {"axis": 1}, "tt.dot": {},
     "tt.reduce": {"axis": 0}, "tt.scan": {"axis": 0}, "tt.trans": {"order": (1, 0)},
+    "tt.gather": {"axis": 0}, "tt.clampf": {},
     "tt.extern_elementwise": {"symbol": "__nv_expf"},
 }  # fmt: skip
 _CASTS = {
     "extf": "float64", "truncf": "float16", "extsi": "int64", "extui": "int64", "trunci": "int8", "sitofp": "float32",
     "uitofp": "float32", "fptosi": "int32", "fptoui": "int32",
 }  # fmt: skip
-_TWO = "add sub mul div rem max min and or xor shl shr cmp join cat pow atan2 fmod copysign nextafter fpowi".split()
+_TWO = (
+    "add sub mul div rem max min and or xor shl shr cmp join cat pow atan2 fmod copysign nextafter fpowi precise_d "
+    "gather"
+).split()
 _WITHOUT_OPERANDS = ("arith.constant", "tt.make_range")
 _BY_RULE = [n for n, s in OPERATIONS.items() if s.execute is None and n not in _WITHOUT_OPERANDS]
 
@@ -296,11 +300,13 @@ def _operation(name: str) -> tuple[Operation, list[np.dtype]]:
     last = name.partition(".")[2]
     of_bits = any(last.startswith(word) for word in ("absi", "ct", "cl", "pop", "ll"))
     is_integer = of_bits or (name.startswith("arith.") and not last.endswith("f"))
+    is_integer = is_integer or last in ("mulhiui", "histogram")
     kind = np.dtype(np.int32 if is_integer else np.float32)
-    count = 3 if last in ("select", "fma", "dot") else 2 if any(last.startswith(word) for word in _TWO) else 1
+    count = 3 if last in ("select", "fma", "dot", "clampf") else 2 if any(last.startswith(word) for word in _TWO) else 1
     if last in ("fptosi", "fptoui"):
         kind = np.dtype(np.float32)
     kinds = [np.dtype(np.bool_) if last == "select" and i == 0 else kind for i in range(count)]
+    kinds[1:] = [np.dtype(np.int32)] if last == "gather" else kinds[1:]
     out = _CASTS.get(last, kind.name)
     operand = _OPERANDS.get(name, _SHAPE)
     result = Type(_RESULTS.get(name, _SHAPE), np.dtype(out), pointer=False)

@@ -1,0 +1,178 @@
+"""Calls of kernels written in Triton, evaluated in NumPy: with their floats promoted, and each operation in samples.
+
+Triton IR is parsed with float64 in place of the other floats of 16 bits or more, and the simulator runs it as it is.
+"""
+
+import functools
+import math
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kerneltest.backends.codegen.tiers import lower_call
+from kerneltest.backends.simulate.ir import Compute, Operation, Region, Rule, Type, unsupported_failure
+from kerneltest.backends.simulate.memory import SimulatedBuffer, signless
+from kerneltest.backends.simulate.operations import plain_name
+from kerneltest.backends.simulate.simulation import Simulation, TritonReader, allocate, parse_body
+from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_promotable
+from kerneltest.core.precision import FLOAT32
+from kerneltest.core.targets import TARGETS
+from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, round_to_nearest
+from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
+from kerneltest.trace.jax_compat.jaxprs import Equation
+from kerneltest.trace.runnable import CallArray
+from kerneltest.trace.tracing import call_of
+from kerneltest.trace.triton_kernels import Evaluation, register_evaluator
+
+_FLOAT64 = np.dtype(np.float64)
+_TARGET = TARGETS["sm_90"]
+
+
+class _PromotedReader(TritonReader):
+    """Reads Triton IR with promoted floats. Bits of a promoted float have no meaning."""
+
+    def parse_type(self, text: str) -> Type:
+        known = super().parse_type(text)
+        return replace(known, dtype=_FLOAT64) if is_promotable(known.dtype) else known
+
+    def _operation(self, op: Any) -> Operation:
+        found = super()._operation(op)
+        types = (*found.operand_types, *found.types)
+        if found.name.endswith(".bitcast") and any(each.dtype == _FLOAT64 for each in types):
+            raise unsupported_failure("bits of floats without rounding", found.place)
+        if found.name == "tt.dot":
+            given = [super(_PromotedReader, self).parse_type(str(operand.type)).dtype for operand in op.operands]
+            return replace(found, attributes={**found.attributes, _GIVEN: tuple(given)})
+        return found
+
+
+_GIVEN = "dtypes"  # of the operands of a product in the kernel
+
+
+@functools.lru_cache(maxsize=256)
+def _body(code: bytes, promotes: bool) -> Region:
+    return parse_body(code, reader=_PromotedReader(complete=False) if promotes else None)
+
+
+class _Sample:
+    """One sample, in which each operation is rounded at random as in a `SampleArithmetic`."""
+
+    def __init__(self, how: Evaluation, inputs: Container[np.dtype]) -> None:
+        arithmetic: SampleArithmetic = how.samples
+        self._fmt, self._constants, self._precision = arithmetic.fmt, arithmetic.constants, arithmetic.precision
+        self._inputs, self._row = inputs, how.row
+        self.restart()
+
+    def restart(self) -> None:
+        """Draws the same noise again, so that no case depends on any other."""
+        self._random = np.random.Generator(np.random.PCG64((20, self._row)))
+
+    def rounded(self, region: Region) -> Region:
+        """Returns a region whose operations are rounded."""
+        return replace(region, operations=tuple(map(self._operation, region.operations)))
+
+    def _operation(self, op: Operation) -> Operation:
+        inner = replace(op, regions=tuple(map(self.rounded, op.regions)))
+        if op.semantics.execute is not None or not any(t.dtype == _FLOAT64 and not t.pointer for t in op.types):
+            return inner
+        return replace(inner, semantics=replace(op.semantics, rule=lambda _: self._rule(inner)))
+
+    def _rule(self, op: Operation) -> Rule:
+        rule, name = op.semantics.rule(op), op.name
+        if name == "tt.dot":
+            return replace(rule, compute=lambda a, b, c: self._dot(op, rule.compute, a, b, c))
+        if name == "arith.constant":
+            return replace(rule, compute=lambda: self._constant(rule.compute()))
+        if name not in _ROUNDS and not name.startswith("math."):
+            return rule
+        function = plain_name(op.attributes["symbol"]) if name == "tt.extern_elementwise" else _NAMES.get(name, name)
+        known = self._precision.ulps.get(function.removeprefix("math.")) if self._precision is not None else None
+
+        def compute(*operands: Array) -> Array:
+            x: Array = rule.compute(*operands)
+            if known is not None:
+                beyond = 2 * max(known.relative - 0.5, 0.0) * np.abs(x) + 2 * known.absolute
+                x = self._moved(x, beyond * self._fmt.unit_roundoff)
+            return self._round(x, self._fmt)
+
+        return replace(rule, compute=compute)
+
+    def _dot(self, op: Operation, product: Compute, a: Array, b: Array, c: Array) -> Array:
+        formats = map(self._operand_format, op.attributes[_GIVEN][:2])
+        a, b = (x if fmt is None else self._round(x, fmt) for x, fmt in zip((a, b), formats, strict=True))
+        sums: Array = product(a, b, c)
+        mass: Array = product(np.abs(a), np.abs(b), np.abs(c))
+        terms = op.operand_types[0].shape[-1] + 1
+        whole = (mass < 2.0**self._fmt.precision) & (sums == np.rint(sums)) & (mass == np.rint(mass))
+        steps = min(math.sqrt(3 * terms), terms - 1) * self._fmt.unit_roundoff
+        least = np.where(mass > 0, np.maximum(mass, self._fmt.smallest_normal), mass)
+        return self._round(self._moved(sums, np.where(whole | ~np.isfinite(mass), 0.0, steps * least)), self._fmt)
+
+    # As `SamplingRules` does: a narrow dtype that no input has is the kernel's own choice, and not the machine's.
+    def _operand_format(self, dtype: np.dtype) -> FloatFormat | None:
+        if self._precision is None or dtype.itemsize not in (2, 4):
+            return None
+        given = dtype.itemsize == 2 and dtype in self._inputs and self._precision.narrow_products
+        return float_format(dtype) if given else self._precision.dot_input.get("float32")
+
+    # A constant is known to half an ulp of float32, unless it is likely what its author wrote.
+    def _constant(self, x: Array) -> Array:
+        if not self._constants or not fits(x, FLOAT32):
+            return x
+        written = np.array([is_short(number, FLOAT32) for number in x.ravel().tolist()]).reshape(x.shape)
+        return self._moved(x, np.where(written, 0.0, FLOAT32.unit_roundoff * np.abs(x)))
+
+    # As `SamplingRules` does: representable numbers stay as they are.
+    def _round(self, x: Array, fmt: FloatFormat) -> Array:
+        inexact = round_to_nearest(x, fmt) != x
+        if not inexact.any():
+            return x
+        error = np.maximum(fmt.unit_roundoff * np.abs(x), fmt.smallest_subnormal / 2)
+        return self._moved(x, np.where(inexact, ROUNDING * error, 0.0))
+
+    def _moved(self, x: Array, most: Array) -> Array:
+        moved = x + most * self._random.uniform(-1.0, 1.0, x.shape)
+        return np.where(np.isfinite(x), moved, x)
+
+
+_NAMES = {"arith.divf": "divide"}
+_ROUNDS = frozenset(
+    "arith.addf arith.subf arith.mulf arith.divf arith.remf arith.sitofp arith.uitofp tt.extern_elementwise "
+    "tt.precise_sqrt tt.precise_divf".split()
+)
+
+
+# Several cases of a signature follow one another, each with all samples.
+@functools.lru_cache(maxsize=64)
+def _prepared(equation: Equation, how: Evaluation) -> tuple[Simulation, list[SimulatedBuffer], _Sample | None]:
+    call, sample = call_of(equation), None
+    (kernel,) = lower_call(call, _TARGET)
+    inputs, outputs, hints = allocate(call, kernel, functools.partial(_buffer, how.promotes))
+    body = _body(kernel.bytecode, how.promotes)
+    if how.samples is not None and how.row:
+        sample = _Sample(how, {np.dtype(variable.aval.dtype) for variable in equation.invars})
+        body = sample.rounded(body)
+    return Simulation(body, kernel.grid, inputs, outputs, hints, None, kernel.arguments), outputs, sample
+
+
+def _evaluate(equation: Equation, operands: Sequence[Array], how: Evaluation) -> list[Array]:
+    simulation, outputs, sample = _prepared(equation, how)
+    if sample is not None:
+        sample.restart()
+    simulation.run([(signless(np.asarray(operand)), None) for operand in operands])
+    dtypes = (_promoted(variable.aval.dtype, how.promotes) for variable in equation.outvars)
+    return [buffer.data.copy().view(d).reshape(buffer.shape) for buffer, d in zip(outputs, dtypes, strict=True)]
+
+
+def _promoted(dtype: np.dtype, promotes: bool) -> np.dtype:
+    return _FLOAT64 if promotes and is_promotable(dtype) else dtype
+
+
+def _buffer(promotes: bool, array: CallArray, number: int | None) -> SimulatedBuffer:
+    data = signless(np.zeros(math.prod(array.shape), _promoted(array.dtype, promotes)))
+    return SimulatedBuffer(array.name, array.shape, data, output=number is None)
+
+
+register_evaluator(_evaluate)

@@ -1,0 +1,142 @@
+"""Calls by jax_triton, an optional package: in a jaxpr, and to run a kernel written in Triton on a GPU."""
+
+import traceback
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.jaxprs import Equation
+
+
+class TritonCall(NamedTuple):
+    """A call of a kernel written in Triton.
+
+    Attributes:
+      function: the `@triton.jit` function.
+      given: its arguments by name, without the pointers to unwritten memory.
+      memory: the shape and dtype of each output.
+      order: the names of the outputs, in the order in which the call returns them.
+    """
+
+    function: Any
+    given: Mapping[str, Any]
+    memory: Mapping[str, Any]
+    grid: Any
+    options: Mapping[str, int]
+    order: Sequence[str]
+
+
+def is_jax_triton_call(equation: Equation) -> bool:
+    """Returns whether an equation is a call by jax_triton."""
+    return str(equation.primitive.name) == "triton_kernel_call"
+
+
+def triton_layers(function: Any) -> list[Any]:
+    """Returns `triton.autotune`'s and `triton.heuristics`' objects around a function, and at last the function."""
+    layers = [function]
+    while not hasattr(layers[-1], "params") and hasattr(layers[-1], "fn"):
+        layers.append(layers[-1].fn)
+    return layers
+
+
+def read_call(equation: Equation, operands: Sequence[Any]) -> TritonCall:
+    """Returns a call by jax_triton 0.4 on some operands.
+
+    Raises:
+      Failure: `unavailable`, for a call of another form.
+    """
+    if any(hasattr(variable.aval, "inner_aval") for variable in equation.invars):
+        reason = "a call by jax_triton takes references (jax.Ref), which kerneltest does not follow: pair "
+        raise Failure(Verdict.UNAVAILABLE, f'{reason}kt.triton_kernel(...) of it, with outputs={{"x": "x"}}')
+    try:
+        return _read(equation.params, operands)
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        reason = f"kerneltest cannot read this call by jax_triton {_version()} ({type(error).__name__}: {error})"
+        raise Failure(Verdict.UNAVAILABLE, reason) from None
+
+
+def _read(params: Mapping[str, Any], operands: Sequence[Any]) -> TritonCall:
+    *layers, function = triton_layers(params["fn"])
+    if any(hasattr(layer, "configs") for layer in layers):
+        raise Failure(
+            Verdict.UNAVAILABLE,
+            f"{function.__name__} is autotuned, and a call by jax_triton does not name its configuration: pair "
+            "kt.triton_kernel(...) of it, with config=kt.static(0, 1, ...)",
+        )
+    # Arrays, `_StaticArg(value)` and `_OutputPlaceholder(ordinal)`; the last two are nodes without leaves.
+    parts = jax.tree.unflatten(params["in_tree"], operands)
+    names = [parameter.name for parameter in function.params if not parameter.is_constexpr]
+    shapes, named = params["out_shapes"], dict(zip(names, parts, strict=True))
+    written = {name: part.ordinal for name, part in named.items() if hasattr(part, "ordinal")}
+    arguments = {
+        name: part if isinstance(part, jax.Array) else part.value for name, part in named.items() if name not in written
+    }
+    inputs = list(arguments)
+    written |= {inputs[number]: output for number, output in params["input_output_aliases"].items()}
+    given = {**params["metaparams"], **arguments}
+    for layer in layers:
+        for name, rule in getattr(layer, "values", {}).items():
+            given[name] = rule(given)
+    zeroed = params["zeroed_outputs"]
+    zeroed = zeroed(given) if callable(zeroed) else zeroed
+    given |= {
+        n: jnp.zeros(shapes[output].shape, shapes[output].dtype) for n, output in written.items() if output in zeroed
+    }
+    grid = params["grid"]
+    return TritonCall(
+        function,
+        given,
+        {name: shapes[output] for name, output in written.items()},
+        grid(given) if callable(grid) else grid,
+        {name: params["backend_options"][name] for name in ("num_warps", "num_stages")},
+        sorted(written, key=written.__getitem__),
+    )
+
+
+def run_on_gpu(call: TritonCall) -> list[Any]:
+    """Makes a call by jax_triton, and returns its outputs in the order of the kernel's arguments."""
+    import jax_triton  # type: ignore[import-not-found, import-untyped, unused-ignore] # noqa: PLC0415 - optional
+
+    numbers = {parameter.name for parameter in call.function.params if not parameter.is_constexpr}
+    operands = [name for name in call.given if name in numbers]
+    aliases = {operands.index(name): i for i, name in enumerate(call.order) if name in operands}
+    results: list[Any] = jax_triton.triton_call(
+        kernel=call.function,
+        out_type=[jax.ShapeDtypeStruct(call.memory[name].shape, call.memory[name].dtype) for name in call.order],
+        grid=call.grid,
+        **({"input_output_aliases": aliases} if aliases else {}),
+        **call.options,
+        **call.given,
+    )
+    return results
+
+
+def jax_triton_problem() -> str:
+    """The reason why jax_triton cannot be imported here, or ""."""
+    try:
+        import jax_triton  # type: ignore[import-not-found, import-untyped, unused-ignore] # noqa: F401, PLC0415
+    except Exception as error:  # it imports private parts of JAX and Triton
+        said = f"{type(error).__name__}: {exception_text(error)}"
+        return f"jax_triton, which runs kernels written in Triton on a GPU, cannot be imported ({said})"
+    return ""
+
+
+def jax_triton_limit(error: BaseException) -> str:
+    """Returns that jax_triton does not work here, if it is what raised an error; or ""."""
+    said = f"{type(error).__name__}: {exception_text(error)}"
+    frames = traceback.extract_tb(error.__traceback__)
+    if "jax_triton" not in f"{said}{frames[-1].filename if frames else ''}" and "_triton_kernel_call_" not in said:
+        return ""
+    return f"jax_triton {_version()} does not work with JAX {jax.__version__}: {said}"
+
+
+def _version() -> str:
+    try:
+        return metadata.version("jax-triton")
+    except metadata.PackageNotFoundError:
+        return "of an unknown version"

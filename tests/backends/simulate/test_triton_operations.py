@@ -1,0 +1,91 @@
+"""Operations that only Triton's own frontend emits: the simulator computes what NumPy does."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kerneltest as kt
+
+triton = pytest.importorskip("triton")
+
+import triton.language as tl  # noqa: E402 - after it is known that there is Triton
+
+N = 64
+X = np.linspace(-3, 9, N).astype(np.float32)
+X[5] = np.nan
+NUMBERS = (np.arange(N, dtype=np.int32) * 2_654_435 ^ 77) - 2**26
+
+
+@triton.jit
+def apply(x, i, out, what: tl.constexpr, n: tl.constexpr):
+    at = tl.arange(0, n)
+    v, k = tl.load(x + at), tl.load(i + at)
+    if what == "clamp":
+        result = tl.clamp(v, -1.0, 2.0)
+    elif what == "clamp, NaN kept":
+        result = tl.clamp(v, -1.0, 2.0, propagate_nan=tl.PropagateNan.ALL)
+    elif what == "square root":
+        result = tl.sqrt_rn(tl.abs(v))
+    elif what == "quotient":
+        result = tl.div_rn(v, 3.0 + tl.abs(v))
+    elif what == "high product":
+        result = tl.umulhi(k, k + 5)
+    elif what == "wide high product":
+        result = tl.umulhi(k.to(tl.int64) << 30, k.to(tl.int64)).to(tl.int32)
+    elif what == "histogram":
+        result = tl.histogram(k & 15, n)
+    elif what == "masked histogram":
+        result = tl.histogram(k & 15, n, mask=at < 20)
+    elif what == "gather":
+        result = tl.gather(v, k & 31, 0)
+    elif what == "sort":
+        result = tl.sort(k)
+    else:
+        result = tl.cumsum(k, reverse=True)
+    tl.store(out + at, result)
+
+
+def counts(numbers: np.ndarray) -> np.ndarray:
+    return np.bincount(numbers & 15, minlength=N).astype(np.int32)
+
+
+WIDE = [(int(k) << 30) % 2**64 * (int(k) % 2**64) >> 64 for k in NUMBERS]
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("clamp", np.fmin(np.fmax(X, np.float32(-1)), np.float32(2))),
+        ("clamp, NaN kept", np.clip(X, -1, 2)),
+        ("square root", np.sqrt(np.abs(X))),
+        ("quotient", X / (3 + np.abs(X))),
+        (
+            "high product",
+            (NUMBERS.astype(np.uint32).astype(np.uint64) * (NUMBERS + 5).astype(np.uint32) >> 32).astype(np.uint32),
+        ),
+        ("wide high product", np.array([number % 2**32 for number in WIDE], np.uint32)),
+        ("histogram", counts(NUMBERS)),
+        ("masked histogram", counts(NUMBERS[:20])),
+        ("gather", X[NUMBERS & 31]),
+        ("sort", np.sort(NUMBERS)),
+        ("sum from the end", np.cumsum(NUMBERS[::-1], dtype=np.int32)[::-1]),
+    ],
+)
+def test_an_operation_computes_what_numpy_does(what: str, expected: np.ndarray) -> None:
+    if what == "masked histogram" and triton.__version__ < "3.4":
+        pytest.skip("this Triton's histogram has no mask")
+    is_float = expected.dtype == np.float32
+    outputs = {"out": "x" if is_float else "i"}
+    kernel = kt.triton_kernel(apply, grid=(1,), outputs=outputs, constants={"what": what, "n": N})
+
+    def oracle() -> np.ndarray:
+        return expected if is_float else expected.astype(np.int64).astype(np.int32)
+
+    def function() -> Any:
+        return kernel(jnp.asarray(X), jnp.asarray(NUMBERS))
+
+    result = kt.check(kt.oracle_for(function)(oracle), backends=["simulate:sm_90", "simulate:gfx942"], depth="quick")
+    assert result.ok, str(result)
+    assert result.cases >= 2

@@ -1,0 +1,535 @@
+"""Kernels in Triton itself: how their calls are made, translated and lowered, and what is known of their arithmetic."""
+
+import dataclasses
+import importlib.util
+import sys
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kerneltest as kt
+
+triton = pytest.importorskip("triton")
+
+import triton.language as tl  # noqa: E402 - after it is known that there is Triton
+from jax.extend.core import Primitive  # noqa: E402
+
+from kernels import in_triton  # noqa: E402
+from kernels.vector_add import vector_add  # noqa: E402
+from kerneltest.backends import device as device_module  # noqa: E402
+from kerneltest.backends.jitted import compile_failure  # noqa: E402
+from kerneltest.backends.registry import resolve  # noqa: E402
+from kerneltest.backends.simulate import triton_formula  # noqa: E402, F401 - evaluates calls
+from kerneltest.backends.simulate.simulation import parse_body  # noqa: E402
+from kerneltest.core.dtypes import ShapeDtype  # noqa: E402
+from kerneltest.core.targets import TARGETS  # noqa: E402
+from kerneltest.judge.formula import FORMULA_ARITHMETIC  # noqa: E402
+from kerneltest.trace.jax_compat.jax_triton import jax_triton_limit  # noqa: E402
+from kerneltest.trace.tracing import trace_function  # noqa: E402
+from kerneltest.trace.triton_kernels import (  # noqa: E402
+    Evaluation,
+    TritonArgument,
+    arithmetic_of,
+    evaluate_call,
+    scalar_of,
+    triton_ir,
+)
+from suites import test_in_triton  # noqa: E402
+from tests.found import records  # noqa: E402
+
+Given = Mapping[str, Any]
+VECTOR = jax.ShapeDtypeStruct((100,), jnp.float32)
+MATRIX = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+
+
+@triton.jit
+def affine(x, n, scale, out, block: tl.constexpr, shift: tl.constexpr = 1):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * scale + shift, mask=at < n)
+
+
+@triton.jit
+def powers(x, n, out, block: tl.constexpr):
+    at = tl.arange(0, block)
+    value = tl.load(x + at, mask=at < n)
+    for _ in range(3):
+        value = value * value
+    tl.store(out + at, value, mask=at < n)
+
+
+@triton.jit
+def divided(x, n, out, block: tl.constexpr):
+    at = tl.arange(0, block)
+    tl.store(out + at, tl.load(x + at, mask=at < n) / 3, mask=at < n)
+
+
+@triton.jit
+def tenth(x, n, out, block: tl.constexpr):
+    at = tl.arange(0, block)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + 0.1, mask=at < n)
+
+
+@triton.jit
+def maximum(x, n, out, block: tl.constexpr):
+    at = tl.arange(0, block)
+    tl.store(out, tl.max(tl.load(x + at, mask=at < n)))
+
+
+@triton.jit
+def refused(x, n, out, block: tl.constexpr):
+    at = tl.arange(0, block)
+    tl.store(out + at, tl.load(x + at[:3]), mask=at < n)
+
+
+def length(given: Given) -> int:
+    return int(given["x"].size)
+
+
+def blocks(given: Given) -> tuple[int]:
+    return (triton.cdiv(given["n"], given["block"]),)
+
+
+def jaxed(kernel: Any, **more: Any) -> Callable[..., Any]:
+    constants = {"n": length, "block": 128, **more.pop("constants", {})}
+    return kt.triton_kernel(kernel, grid=blocks, outputs={"out": "x"}, constants=constants, **more)
+
+
+def call_of(function: Callable[..., Any], *shapes: Any) -> Any:
+    (equation,) = jax.make_jaxpr(function)(*shapes).jaxpr.eqns
+    return equation
+
+
+def test_every_kernel_is_paired() -> None:
+    paired = {
+        getattr(value.kernel, "__wrapped__", None)
+        for value in vars(test_in_triton).values()
+        if hasattr(value, "kernel")
+    }
+    written = {value.fn for value in vars(in_triton).values() if isinstance(value, triton.JITFunction)}
+    assert len(written) == 4
+    assert written <= paired
+
+
+def check(function: Callable[..., Any], oracle: Callable[..., Any], *backends: str, **more: Any) -> kt.Result:
+    pairing = kt.oracle_for(function, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(100,))}, **more)(oracle)
+    return kt.check(pairing, backends=backends or ["simulate:sm_90"], depth="quick")
+
+
+# Declarations and calls.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"function": np.exp}, "is not a function decorated with @triton.jit"),
+        ({"outputs": {"ouut": "x"}}, "affine has no argument 'ouut'; did you mean 'out'?"),
+        ({"constants": {"blok": 1}}, "affine has no argument 'blok'; did you mean 'block'?"),
+    ],
+)
+def test_a_declaration_names_what_is_wrong(arguments: dict[str, Any], words: str) -> None:
+    given = {"function": affine, "grid": (1,), "outputs": {"out": "x"}, **arguments}
+    with pytest.raises(kt.DeclarationError, match=words.replace("?", r"\?")):
+        kt.triton_kernel(given.pop("function"), **given)
+
+
+def test_a_call_keeps_the_kernels_order_and_takes_numbers_as_triton_does() -> None:
+    function = jaxed(affine)
+    equation = call_of(lambda x: function(x, 0.5), VECTOR)
+    assert equation.params["grid"] == (1, 1, 1)
+    assert equation.params["arguments"] == (
+        TritonArgument("x", operand=0),
+        TritonArgument("n", value=100),
+        TritonArgument("scale", value=0.5),
+        TritonArgument("out", output=0),
+        TritonArgument("block", value=128, constant=True),
+        TritonArgument("shift", value=1, constant=True),
+    )
+    one = call_of(lambda x: function(x, 1), VECTOR).params["arguments"]
+    assert one[2] == TritonArgument("scale", value=1, constant=True)
+    assert [scalar_of(v).dtype.name for v in (3, -(2**31), -(2**40), 2**63, 0.5, True)] == [
+        "int32", "int32", "int64", "uint64", "float32", "bool",
+    ]  # fmt: skip
+
+
+def test_numbers_reach_the_kernel() -> None:
+    function = jaxed(affine, constants={"scale": 3, "shift": 2})
+    assert check(function, lambda x: 3 * x + 2).ok
+    assert not check(function, lambda x: 3 * x + 3).ok
+
+
+def test_constants_that_are_equal_are_not_alike() -> None:
+    @triton.jit
+    def typed(x, out, constant: tl.constexpr, block: tl.constexpr):
+        at = tl.arange(0, block)
+        tl.store(out + at, tl.load(x + at) + constant)
+
+    vector = jax.ShapeDtypeStruct((64,), jnp.int32)
+    texts = []
+    for constant in (1, 1.0):
+        constants = {"constant": constant, "block": 64}
+        function = kt.triton_kernel(typed, grid=(1,), outputs={"out": "x"}, constants=constants)
+        texts.append(triton_ir(call_of(function, vector), TARGETS["sm_90"]))
+    assert ["arith.addf" in text for text in texts] == [False, True]
+
+
+@pytest.mark.parametrize(("dtype", "works"), [("bool", True), ("int4", False), ("complex64", False), ("uint8", True)])
+def test_arrays_of_every_dtype_are_passed_or_refused(dtype: str, works: bool) -> None:
+    @triton.jit
+    def copied(x, out, block: tl.constexpr):
+        at = tl.arange(0, block)
+        tl.store(out + at, tl.load(x + at))
+
+    function = kt.triton_kernel(copied, grid=(1,), outputs={"out": "x"}, constants={"block": 64})
+    equation = call_of(function, jax.ShapeDtypeStruct((64,), dtype))
+    if works:
+        x = np.arange(64).astype(dtype)
+        (out,) = evaluate_call(equation, [x], Evaluation(promotes=False))
+        np.testing.assert_array_equal(out, x)
+    else:
+        with pytest.raises(kt.Failure, match=f"no pointers to {dtype}, the dtype of x"):
+            triton_ir(equation, TARGETS["sm_90"])
+
+
+def test_memory_is_written_in_place_or_begins_with_an_array() -> None:
+    @triton.jit
+    def add_to(out, n, block: tl.constexpr):
+        at = tl.arange(0, block)
+        tl.store(out + at, tl.load(out + at, mask=at < n) + 1, mask=at < n)
+
+    constants = {"n": lambda given: given["out"].size, "block": 128}
+    in_place = kt.triton_kernel(add_to, grid=(1,), outputs={"out": "out"}, constants=constants)
+    filled = kt.triton_kernel(
+        add_to, grid=(1,), outputs={"out": lambda given: jnp.full(100, 7.0)}, constants={**constants, "n": 100}
+    )
+    assert check(lambda x: in_place(x), lambda x: x + 1).ok
+    assert check(lambda x: x + filled(), lambda x: x + 8).ok
+
+
+def test_each_configuration_is_a_signature_and_heuristics_are_evaluated() -> None:
+    configurations = [triton.Config({"block": block}, num_warps=warps) for block, warps in ((64, 2), (16, 8))]
+    tuned = triton.autotune(configurations, key=["n"])(
+        triton.heuristics({"shift": lambda given: 5 if given["block"] == 16 else 1})(affine)
+    )
+    function = kt.triton_kernel(tuned, grid=blocks, outputs={"out": "x"}, constants={"n": length, "scale": 2})
+    first, second = (call_of(lambda x, config=i: function(x, config), VECTOR) for i in (0, 1))
+    assert (first.params["grid"], second.params["grid"]) == ((2, 1, 1), (7, 1, 1))
+    assert dict(second.params["options"])["num_warps"] == 8
+    result = check(function, lambda x: 2 * x + 1, config=kt.static(0, 1))
+    assert {"config=1" in f.signature.__str__() for f in result.findings} == {True}
+
+
+# Calls by jax_triton, of which a stand-in makes the same equation.
+
+_standin = Primitive("triton_kernel_call")
+_standin.multiple_results = True
+_standin.def_abstract_eval(lambda *_, out_shapes, **__: [jax.core.ShapedArray(s.shape, s.dtype) for s in out_shapes])
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Static:
+    value: Any = dataclasses.field(metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Output:
+    ordinal: int = dataclasses.field(metadata={"static": True})
+
+
+def standin_call(kernel: Any, x: jax.Array, *arguments: Any, **more: Any) -> jax.Array:
+    leaves, tree = jax.tree.flatten([x, *arguments])
+    params = {
+        "fn": kernel, "in_tree": tree, "out_shapes": (jax.ShapeDtypeStruct(x.shape, x.dtype),), "grid": lambda m: (1,),
+        "backend_options": {"num_warps": 4, "num_stages": 3}, "input_output_aliases": {}, "zeroed_outputs": (),
+        "metaparams": {"block": 128}, **more,
+    }  # fmt: skip
+    (result,) = _standin.bind(*leaves, **params)
+    return result  # type: ignore[no-any-return]
+
+
+def test_a_call_by_jax_triton_is_found_anywhere_in_a_function() -> None:
+    @jax.jit
+    def function(x: jax.Array) -> jax.Array:
+        y = jax.lax.cond(True, lambda y: standin_call(tenth, y, Static(100), Output(0)), lambda y: y, x)
+        return test_in_triton.add.kernel(y, y)
+
+    assert check(function, lambda x: 2 * (x + 0.1), tolerance=kt.tolerance.rounding()).ok
+    assert not check(lambda x: standin_call(tenth, x, Static(99), Output(0)), lambda x: x + 0.1).ok
+
+
+def test_a_call_by_jax_triton_that_is_autotuned_or_of_another_form_is_unavailable() -> None:
+    tuned = triton.autotune([triton.Config({"block": 128})], key=[])(tenth)
+    for call, words in (
+        (lambda x: standin_call(tuned, x, Static(100), Output(0)), "is autotuned"),
+        (lambda x: standin_call(tenth, x, Static(100), Output(0), metaparams=None), "cannot read this call"),
+    ):
+        assert words in str(check(call, lambda x: x + 0.1))
+
+    def by_reference(x: jax.Array) -> jax.Array:
+        reference = jax.new_ref(x)
+        standin_call(tenth, reference, Static(100), Output(0))
+        return reference[...]
+
+    if hasattr(jax, "new_ref"):
+        assert "takes references" in str(check(by_reference, lambda x: x + 0.1))
+
+
+def test_a_device_needs_a_jax_triton_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = (ShapeDtype((100,), np.dtype(np.float32)),)
+    traced = trace_function(lambda x: [jaxed(tenth)(x)], inputs, "")
+    (device,) = resolve(["cuda"])
+    monkeypatch.setitem(sys.modules, "jax_triton", None)
+    assert "jax_triton, which runs kernels written in Triton on a GPU, cannot be imported" in device.unavailable_for(
+        traced
+    )
+    code: dict[str, Any] = {}
+    exec(compile("def triton_call(**_): raise TypeError('3 arguments')", "/x/jax_triton/lib.py", "exec"), code)
+    monkeypatch.setitem(sys.modules, "jax_triton", types.SimpleNamespace(triton_call=code["triton_call"]))
+    assert device.unavailable_for(traced) == ""
+    with pytest.raises(TypeError) as raised:
+        jax.jit(jaxed(tenth)).trace(VECTOR).lower(lowering_platforms=("cuda",))
+    assert jax_triton_limit(raised.value).endswith(f"does not work with JAX {jax.__version__}: TypeError: 3 arguments")
+    assert jax_triton_limit(ValueError("of the kernel")) == ""
+    for error, verdict in ((raised.value, "unavailable"), (ValueError("of the kernel"), "compile_error")):
+
+        def compile_for(*_: Any, error: Exception = error, **__: Any) -> None:
+            raise compile_failure(error) from error
+
+        monkeypatch.setattr(device_module, "compile_for", compile_for)
+        monkeypatch.setattr(device_module, "kernel_device", lambda platform: None)
+        with pytest.raises(kt.Failure) as failed:
+            device.prepare(traced)
+        assert failed.value.verdict == verdict
+
+
+def test_a_device_gets_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    @triton.jit
+    def shifted(x, total, n, out, by: tl.constexpr):
+        tl.atomic_add(total, tl.sum(tl.load(x + tl.arange(0, 4))))
+        tl.store(out, n)
+
+    given: dict[str, Any] = {}
+
+    def triton_call(**arguments: Any) -> list[Any]:
+        given.update(arguments)
+        return [jnp.zeros(1, jnp.float32), arguments["x"]]
+
+    monkeypatch.setitem(sys.modules, "jax_triton", types.SimpleNamespace(triton_call=triton_call))
+    outputs = {"total": lambda given: jnp.zeros(1, jnp.float32), "out": "x"}
+    function = kt.triton_kernel(shifted, grid=(2, 3), outputs=outputs, constants={"n": 5, "by": 7}, num_warps=8)
+    jax.jit(function).trace(VECTOR).lower(lowering_platforms=("cuda",))
+    assert [(s.shape, s.dtype) for s in given["out_type"]] == [((1,), np.float32), ((100,), np.float32)]
+    assert given["input_output_aliases"] == {1: 0}
+    assert (given["kernel"], given["grid"], given["n"], given["by"]) == (shifted, (2, 3, 1), 5, 7)
+    assert (given["num_warps"], given["num_stages"]) == (8, 3)
+    assert "out" not in given
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("jax_triton"), reason="jax_triton is not installed")
+def test_jax_triton_itself() -> None:
+    import jax_triton  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    def function(x: jax.Array, n: int = 100) -> jax.Array:
+        return jax_triton.triton_call(x, n, kernel=tenth, out_type=x, grid=(1,), block=128)
+
+    assert check(function, lambda x: x + 0.1).ok
+    assert not check(lambda x: function(x, 99), lambda x: x + 0.1).ok
+
+
+def test_a_launch_by_triton_is_not_the_kernels_fault() -> None:
+    def function(x: jax.Array) -> jax.Array:
+        out = jnp.empty_like(x)
+        tenth[(1,)](x, 100, out, block=128)
+        return out
+
+    result = check(function, lambda x: x + 0.1)
+    assert not result.findings
+    assert "pair kt.triton_kernel(" in str(result)
+
+
+def plain(x: Any) -> Any:
+    return x
+
+
+@triton.jit
+def referring(x, n, out, block: tl.constexpr):
+    tl.store(out, plain(tl.load(x)))
+
+
+def test_a_kernel_that_calls_a_function_of_python_is_refused_with_tritons_words() -> None:
+    (finding, *_) = check(jaxed(referring), lambda x: x).findings
+    assert "plain" in finding.message
+    assert "launched" not in finding.message
+
+
+# Lowering.
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942", "gfx1151"])
+def test_no_row_is_lost_without_pallas_triton(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def removed(*_: Any, **__: Any) -> None:
+        raise NotImplementedError("Pallas on Triton is gone")
+
+    monkeypatch.setattr("jax._src.pallas.triton.lowering.lower_jaxpr_to_triton_module", removed)
+    backends = [f"{tier}:{target}" for tier in ("lower", "compile", "simulate")]
+    assert check(jaxed(tenth), lambda x: x + 0.1, *backends).ok
+    gone = check(lambda x: vector_add(x, x), lambda x: 2 * x, *backends)
+    assert {finding.backend for finding in gone.findings} == {backends[0]}  # it speaks for the other tiers
+
+
+def test_a_kernel_that_triton_refuses_is_named_with_its_line() -> None:
+    (finding, *_) = check(jaxed(refused), lambda x: x, "lower:gfx942").findings
+    assert finding.verdict in ("compile_error", "unimplemented")
+    assert "test_triton_kernels.py" in finding.message
+    line = int(finding.message.partition("test_triton_kernels.py:")[2].split(")")[0].split()[0].strip(",;)"))
+    assert "at[:3]" in Path(__file__).read_text(encoding="utf-8").splitlines()[line - 1]
+
+
+def test_places_are_the_users_also_in_functions_of_triton() -> None:
+    text = triton_ir(call_of(jaxed(maximum), VECTOR), TARGETS["sm_90"])
+    places = {op.name: op.place for op in parse_body(text.encode(), complete=True).operations}
+    assert places["tt.reduce"] == places["tt.store"]
+    assert "test_triton_kernels.py:" in places["tt.reduce"]
+
+
+def test_what_the_simulator_cannot_read_is_unavailable() -> None:
+    for text, words in (
+        ("module { tt.func @k() { tt.made_up_today\n tt.return } }", "does not support this Triton IR"),
+        ("module { tt.func @k() { tt.return } tt.func @f() { tt.return } }", "noinline"),
+    ):
+        with pytest.raises(kt.Failure, match=words) as raised:
+            parse_body(text.encode())
+        assert raised.value.verdict == "unavailable"
+
+
+def test_backends_that_do_not_run_triton_are_not_applicable() -> None:
+    result = check(jaxed(tenth), lambda x: x + 0.1, "interpret", "interpret-tpu", "lower:tpu-v5e", "simulate:sm_90")
+    assert str(result).count("not applicable") == 3
+
+
+# Arithmetic and evaluation.
+
+
+@pytest.mark.parametrize(
+    ("function", "exact", "multiplications"),
+    [
+        (jaxed(affine, constants={"scale": 3}), True, 1),
+        (jaxed(powers), True, 2),
+        (jaxed(maximum), True, 0),
+        (jaxed(divided), False, 0),
+        (jaxed(tenth), False, 0),
+        (lambda x: test_in_triton.softmax.kernel(x[None]), False, 0),
+    ],
+)
+def test_what_is_exact_on_integers(function: Callable[..., Any], exact: bool, multiplications: int) -> None:
+    equation = jax.make_jaxpr(function)(VECTOR).jaxpr.eqns[-1]
+    found = arithmetic_of(equation)
+    assert (found.exact, found.multiplications) == (exact, multiplications)
+    inputs = (ShapeDtype((100,), np.dtype(np.float32)),)
+    assert trace_function(lambda x: [function(x)], inputs, "").exact == (exact and multiplications < 2)
+    assert not found.reduced_dots
+
+
+@pytest.mark.parametrize(("precision", "reduced"), [(None, True), ("ieee", False), ("tf32x3", False)])
+def test_products_name_their_precision(precision: str | None, reduced: bool) -> None:
+    equation = call_of(lambda x, y: test_in_triton.matmul.kernel(x, y, "none", precision), MATRIX, MATRIX)
+    found = arithmetic_of(equation)
+    assert (found.exact, found.multiplications, found.reduced_dots) == (True, 1, reduced)
+    inputs = (ShapeDtype((32, 32), np.dtype(np.float32)),) * 2
+    traced = trace_function(lambda x, y: [test_in_triton.matmul.kernel(x, y, "none", precision)], inputs, "")
+    assert (traced.exact, traced.reduced_dots, traced.narrow_products) == (True, reduced, True)
+
+
+def test_floats_are_promoted_and_rounded_in_samples() -> None:
+    equation = call_of(test_in_triton.softmax.kernel, jax.ShapeDtypeStruct((2, 40), jnp.float16))
+    x = np.random.default_rng(0).normal(size=(2, 40))
+    exact = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    (own,) = evaluate_call(equation, [x.astype(np.float16)], Evaluation(promotes=False))
+    assert own.dtype == np.float16
+    (promoted,) = evaluate_call(equation, [x], Evaluation(promotes=True))
+    assert promoted.dtype == np.float64
+    np.testing.assert_allclose(promoted, exact, rtol=1e-14)
+    samples = [evaluate_call(equation, [x], Evaluation(True, FORMULA_ARITHMETIC, row))[0] for row in range(4)]
+    assert np.array_equal(samples[0], promoted)
+    moved = np.abs(np.array(samples[1:]) / promoted - 1)
+    unit = FORMULA_ARITHMETIC.fmt.unit_roundoff
+    assert unit / 8 < moved.max() < 32 * unit
+
+
+def test_a_number_that_float32_rounds_does_not_accuse_a_kernel() -> None:
+    equation, zeros = call_of(jaxed(tenth), VECTOR), np.zeros(100)
+    rows = [evaluate_call(equation, [zeros], Evaluation(True, FORMULA_ARITHMETIC, row))[0] for row in range(9)]
+    assert 2.0**-26 < np.max(np.abs(np.array(rows) / rows[0] - 1)) < 2.0**-23
+    assert check(jaxed(tenth), lambda x: x + 0.1).ok
+    assert not check(jaxed(tenth), lambda x: x + 0.1001).ok
+
+
+def test_indices_that_overflow_are_found_at_production_sizes() -> None:
+    @triton.jit
+    def rows(x, m, n, out, block: tl.constexpr, wide: tl.constexpr):
+        row = tl.program_id(0)
+        if wide:
+            row = row.to(tl.int64)
+        at = tl.arange(0, block)
+        tl.store(out + row * n + at, tl.load(x + row * n + at, mask=at < n), mask=at < n)
+
+    def pairing(wide: bool) -> kt.Pairing:
+        function = kt.triton_kernel(
+            rows,
+            grid=lambda given: (given["m"],),
+            outputs={"out": "x"},
+            constants={
+                "m": lambda given: given["x"].shape[0],
+                "n": lambda given: given["x"].shape[1],
+                "block": 1024,
+                "wide": wide,
+            },
+        )
+        dims = {"m": kt.dim(production=3_000_000), "n": kt.dim(maximum=1024, production=1024)}
+        return kt.oracle_for(function, x=kt.array("m n", "float32"), dims=dims, batch_dims=("m", "n"))(lambda x: x)
+
+    (wrong, *_) = records(pairing(False), ("simulate:sm_90",), "standard", "production")
+    assert wrong.verdict.is_finding, wrong.message
+    assert [r.verdict for r in records(pairing(True), ("simulate:sm_90",), "standard", "production")] == ["pass"]
+
+
+@pytest.mark.parametrize("by_counter", [True, False])
+def test_results_that_depend_on_the_order_of_atomics_are_found(by_counter: bool) -> None:
+    @triton.jit
+    def slots(x, counter, out, by_counter: tl.constexpr):
+        slot = tl.atomic_add(counter, 1)
+        if not by_counter:
+            slot = tl.program_id(0)
+        tl.store(out + slot, tl.load(x + tl.program_id(0)))
+
+    function = kt.triton_kernel(
+        slots,
+        grid=(100,),
+        outputs={"counter": lambda given: jnp.zeros(1, jnp.int32), "out": "x"},
+        constants={"by_counter": by_counter},
+    )
+    (backend,) = resolve(["simulate:sm_90"], orders=3)
+    executable = backend.prepare(
+        trace_function(lambda x: list(function(x)), (ShapeDtype((100,), np.dtype(np.float32)),), "")
+    )
+    x = np.arange(100, dtype=np.float32)
+    if by_counter:
+        with pytest.raises(kt.Failure, match="in another order"):
+            executable.run([x])
+    else:
+        counter, out = executable.run([x])
+        assert counter == [100]
+        np.testing.assert_array_equal(out, x)
+
+
+def test_the_ir_depends_on_the_target() -> None:
+    equation = call_of(lambda x, y: test_in_triton.matmul.kernel(x, y, "none", None), MATRIX, MATRIX)
+    assert "tf32" in triton_ir(equation, TARGETS["sm_90"])
+    assert "tf32" not in triton_ir(equation, TARGETS["gfx1151"])
