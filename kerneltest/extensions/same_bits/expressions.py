@@ -20,6 +20,7 @@ from kerneltest.trace.batched_interpreter.kernel_rules import KernelRules, eleme
 from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, Jaxpr, data_of
 from kerneltest.trace.machine import ArrayFunction, EquationFunction, Machine, Step, UnknownError, Value
 from kerneltest.trace.primitives import Kind, primitive_of
+from kerneltest.trace.triton_kernels import is_triton_call
 
 _U64 = np.dtype(np.uint64)
 _FILL = 1e9  # numbers as large as that are fills
@@ -188,6 +189,8 @@ class ExpressionRules(KernelRules):
         if not any(dtype is not None and is_float(dtype) for dtype in dtypes):
             return super().rule(machine, equation)
         primitive = primitive_of(equation)
+        if is_triton_call(equation):
+            raise UnknownError("a kernel written in Triton")
         match primitive.kind:
             case kind if kind in _MOVING:
                 return super().rule(machine, equation)

@@ -100,7 +100,7 @@ def _read(params: Mapping[str, Any], operands: Sequence[Any]) -> TritonCall:
 
 def run_on_gpu(call: TritonCall) -> list[Any]:
     """Makes a call by jax_triton, and returns its outputs in the order of the kernel's arguments."""
-    import jax_triton  # type: ignore[import-not-found, import-untyped, unused-ignore] # noqa: PLC0415 - optional
+    import jax_triton  # noqa: PLC0415 - optional
 
     numbers = {parameter.name for parameter in call.function.params if not parameter.is_constexpr}
     operands = [name for name in call.given if name in numbers]
@@ -119,7 +119,7 @@ def run_on_gpu(call: TritonCall) -> list[Any]:
 def jax_triton_problem() -> str:
     """The reason why jax_triton cannot be imported here, or ""."""
     try:
-        import jax_triton  # type: ignore[import-not-found, import-untyped, unused-ignore] # noqa: F401, PLC0415
+        import jax_triton  # noqa: F401, PLC0415
     except Exception as error:  # it imports private parts of JAX and Triton
         said = f"{type(error).__name__}: {exception_text(error)}"
         return f"jax_triton, which runs kernels written in Triton on a GPU, cannot be imported ({said})"
