@@ -58,10 +58,16 @@ class FindingCluster:
 
     @property
     def kind(self) -> Kind:
-        """The most frequent kind of symptom; of memory faults if there are any, since wrong values follow from them."""
+        """The most frequent kind of symptom; of memory faults if there are any, since wrong values follow from them.
+
+        Of invariants, that which says what bits depend on says most.
+        """
         memory = Counter(symptom.kind for record, symptom in self.findings if is_memory(record))
         unordered = Counter(symptom.kind for _, symptom in self.findings if symptom.effect in UNORDERED)
-        return (memory or unordered or self.kinds).most_common(1)[0][0]
+        bits = Counter(
+            kind for kind in self.kinds if kind[0] is Effect.DEPENDENT_BITS and self.level is Level.INVARIANT
+        )
+        return (memory or unordered or bits or self.kinds).most_common(1)[0][0]
 
     def split(self, test: Callable[[Record], bool]) -> "list[FindingCluster]":
         """Returns the findings that pass a test, and those that do not; without empty clusters."""

@@ -154,7 +154,8 @@ def test_the_invariant_finds_what_breaks_it(name: str) -> None:
     "name", ["plain_call", "vmapped", "old_output", "reversed_grid", "gradient", "poisoned_padding", "unread_values"]
 )
 def test_nothing_else_would_have_found_it(name: str) -> None:
-    assert {f.family for f in _run(WRONG[name][0]).findings} == {name}
+    # A certificate finds what depends on the order of programs, too.
+    assert {f.family for f in _run(WRONG[name][0]).findings} - {"bits_in_any_order"} == {name}
 
 
 def squares(x: jax.Array) -> jax.Array:
