@@ -14,8 +14,8 @@ import numpy as np
 from kerneltest.core.dtypes import Array, is_float, is_integer, widen
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.special_values import find_special_inputs
-from kerneltest.localize.equation_replay import Trials
 from kerneltest.localize.rule_search import Rule, RuleSearch
+from kerneltest.localize.trials import Trials
 from kerneltest.plan.cases import signature_slots
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family

@@ -71,7 +71,15 @@ def reduce_suspect(
         return None
     cache.process.begin_case(item.name, case)  # the watchdog then ends it if it hangs
     bad = {finding.case: finding.wrong for finding in findings}
-    search = functools.partial(_reduce, item, case, record, cases, bad, cache, seconds)
+    own = {each.id for each in cases}
+    elsewhere = {
+        each.id: each
+        for other in items
+        if not any(way(item)[1:]) and not any(way(other)[1:])
+        for each in other.cases()
+        if each.id in bad and each.id not in own
+    }
+    search = functools.partial(_reduce, item, case, record, cases, [*elsewhere.values()], bad, cache, seconds)
     try:
         return Guard(cache.process.internal_failures).collect("searching for the smallest case", search, None)
     finally:
@@ -83,6 +91,7 @@ def _reduce(
     case: AnyCase,
     record: Record,
     cases: Sequence[AnyCase],
+    elsewhere: Sequence[AnyCase],
     wrong: Mapping[str, int],
     cache: Cache,
     seconds: float,
@@ -104,7 +113,9 @@ def _reduce(
         outcome = replace(outcome, record=replace(outcome.record, evidence=evidence))
     if record.verdict.kind in (VerdictKind.VALUES, VerdictKind.MEMORY):
         guard = Guard(cache.process.internal_failures)
-        experiment = functools.partial(find_condition, item, case, found.case, outcome.record, cases, findings, cache)
+        experiment = functools.partial(
+            find_condition, item, case, found.case, outcome.record, cases, findings, cache, elsewhere
+        )
         condition = guard.collect("testing conditions", experiment, None)
         compare = functools.partial(find_relation, item, found.case, outcome, cases, wrong, cache)
         relation = relation or guard.collect("comparing wrong values", compare, None)
