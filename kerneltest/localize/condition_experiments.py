@@ -28,6 +28,7 @@ _MOST_CASES = 200  # after which an experiment is given up
 _MOST_FOR_INPUTS = 120  # of these
 _BASES = 2  # signatures at which a condition on inputs is looked for
 _TRIED_BASES = 3  # that are tried for the second
+_MOST_PLANNED = 12  # planned signatures that are tried if no other one passes
 _MOST_ELSEWHERE = 12  # findings in other items that do not fulfil a condition
 _PASSING = 4  # cases that passed, most of which must pass in NumPy
 _FAMILIES = 2  # whose values a signature is tried with
@@ -262,6 +263,12 @@ class _Experiment:
         for number in range(len(known)):
             search.observe(number, fails=True)
         search.try_all(map(possible.index, first))
+        if not search.passing:  # what passed in the run is likelier to pass than its neighbours
+            search.try_all(
+                [possible.index(each) for each in self._planned if each in possible and each not in known][
+                    :_MOST_PLANNED
+                ]
+            )
         rule = search.run()
         if trials.is_exhausted or (rule is None and search.passing):
             return None, ()

@@ -201,7 +201,7 @@ def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough
     for one, other in itertools.combinations(numbers, 2):
         if one in first.lengths or other in first.lengths:
             yield from _terms_of_two(one, other, blocks, thorough)
-    yield from _terms_of_products(first.lengths) if thorough else ()
+    yield from _terms_of_products(first.lengths, (2, 4, *_LARGE_POWERS)) if thorough else ()
 
 
 def _term(subject: str, names: Sequence[str], words: str, test: Callable[..., bool], cost: int) -> Term:
@@ -263,10 +263,13 @@ def _terms_of_two(one: str, other: str, blocks: Mapping[str, int], thorough: boo
         yield term(f"{other} is not a multiple of {one}", lambda n, m: n > 0 and m % n > 0, 3)
 
 
-def _terms_of_products(names: Iterable[str]) -> Iterator[Term]:
+_LARGE_POWERS = (8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def _terms_of_products(names: Iterable[str], powers: Sequence[int] = _LARGE_POWERS) -> Iterator[Term]:
     for one, other in itertools.combinations(names, 2):
         term = partial(_term, f"{one} * {other} is ", [one, other])
-        for power in (8, 16, 32, 64, 128, 256, 512, 1024):
+        for power in powers:
             yield term(f"not a multiple of {power}", partial(_has_rest, power), _OF_PRODUCTS)
             yield term(f"over {power}", lambda n, m, most=power: n * m > most, _OF_PRODUCTS)
 

@@ -132,10 +132,10 @@ class Suspect:
 
     @property
     def headline(self) -> str:
-        """The symptom in words, without the condition."""
+        """The symptom in words and what an experiment found to cause it, without the condition."""
         relation = self.relation
         if relation is None or self.effect is Effect.OTHER:
-            return self._symptom()
+            return self._symptom() + self._cause
         if relation.kind in OF_MEMORY:
             return relation.text()
         subject = f" by {self.subject}" if self.effect is Effect.WRONG_GRADIENT else ""
@@ -157,6 +157,16 @@ class Suspect:
                 return f"{self.effect} for {self.subject}"
             case _:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
+
+    @property
+    def _cause(self) -> str:
+        fault, smallest = self.fault, self._smallest
+        if fault is None or smallest is None or symptom(smallest).kind != (self.effect, self.subject):
+            return ""
+        if fault.cause:
+            return f" from {fault.cause}"
+        is_vague = self.effect in (Effect.WRONG, Effect.WRONG_GRADIENT) and not self._slight_error()
+        return f": {fault.words}" if is_vague and fault.confirmed else ""
 
     def _slight_error(self) -> str:
         # An integer is never slightly off: a position or a code beside the right one is another. Neither is an element
