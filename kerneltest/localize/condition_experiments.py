@@ -274,7 +274,8 @@ class _Experiment:
             return None, ()
         parts = rule.parts if rule is not None else ()
         excluded = (s for s in self._planned if not all(part.holds(features_of(pairing, s)) for part in parts))
-        return " and ".join(part.words for part in parts), tuple(map(str, excluded))
+        note = WITH_EXCEPTIONS if rule is not None and rule.bits & search.passing else ""
+        return " and ".join(part.words for part in parts) + note, tuple(map(str, excluded))
 
 
 def _properties(pairing: Pairing, signatures: Sequence[Signature]) -> Iterator[tuple[Term, int, int]]:

@@ -255,6 +255,12 @@ def _terms_of_two(one: str, other: str, blocks: Mapping[str, int], thorough: boo
         a, b = blocks[one], blocks[other]
         yield term(f"{one} or {other} is not a multiple of its block", lambda n, m: n % a > 0 or m % b > 0, 2)
         yield term(f"{one} or {other} is longer than its block", lambda n, m: n > a or m > b, 2)
+        if thorough:
+            yield term(f"{one} and {other} have different numbers of blocks", lambda n, m: -(-n // a) != -(-m // b), 3)
+            yield term(f"{one} has more blocks than {other}", lambda n, m: -(-n // a) > -(-m // b), 4)
+            yield term(f"{other} has more blocks than {one}", lambda n, m: -(-n // a) < -(-m // b), 4)
+            either = f"{one} or {other} is longer than its block, and not a multiple of it"
+            yield term(either, lambda n, m: (n > a and n % a > 0) or (m > b and m % b > 0), 4)
     if thorough:
         yield term(f"{one} equals {other}", operator.eq, 2)
         yield term(f"{one} is at least {other}", operator.ge, 4)

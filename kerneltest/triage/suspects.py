@@ -89,7 +89,9 @@ class Suspect:
         inputs, signatures = (self.tested.inputs, self.tested.words) if self.tested is not None else (None, None)
         if inputs is None or (self.inputs.exact and inputs.endswith(WITH_EXCEPTIONS)):
             inputs = self.inputs.words
-        return inputs, self.signatures.words if signatures is None else signatures
+        if signatures is None or (self.signatures.exact and signatures.endswith(WITH_EXCEPTIONS)):
+            signatures = self.signatures.words
+        return inputs, signatures
 
     @property
     def condition(self) -> str:

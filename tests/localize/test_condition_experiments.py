@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
@@ -51,14 +52,18 @@ def planted(is_wrong: Sizes) -> Pairing:
 
 
 def _tested(
-    pairing: Pairing, case: ExplicitCase, failing: Sequence[AnyCase] = (), passing: Sequence[AnyCase] = ()
+    pairing: Pairing,
+    case: ExplicitCase,
+    failing: Sequence[AnyCase] = (),
+    passing: Sequence[AnyCase] = (),
+    elsewhere: Sequence[AnyCase] = (),
 ) -> ConfirmedCondition | None:
     (interpret,) = resolve(["interpret"])
     item = Item("p", pairing, "p", interpret, case.signature.dtype, FuzzGroup(), RunSettings())
     failing = failing or [case]
     record = made_record(verdict="mismatch", family=case.family.name, evidence=WRONG.evidence)
     findings = {each.id for each in failing}
-    return find_condition(item, case, case, record, [*failing, *passing], findings, Cache())
+    return find_condition(item, case, case, record, [*failing, *passing], findings, Cache(), elsewhere)
 
 
 OF_SIGNATURES: Mapping[str, Sizes] = {
@@ -81,6 +86,12 @@ OF_SIGNATURES: Mapping[str, Sizes] = {
     "n is longer than m": lambda m, n, **_: n > m,
     "n is more than twice m": lambda m, n, **_: n > 2 * m,
     "m or n is not a multiple of its block": lambda m, n, **_: m % 4 != 0 or n % 8 != 0,
+    "m and n have different numbers of blocks": lambda m, n, **_: -(-m // 4) != -(-n // 8),
+    "n has more blocks than m": lambda m, n, **_: -(-n // 8) > -(-m // 4),
+    "m or n is longer than its block, and not a multiple of it": lambda m, n, **_: (
+        (m > 4 and m % 4 != 0) or (n > 8 and n % 8 != 0)
+    ),
+    "m * n is not a multiple of 4": lambda m, n, **_: m * n % 4 != 0,
     "n is not a multiple of step": lambda n, step, **_: n % step != 0,
     "m * n is not a multiple of 32": lambda m, n, **_: m * n % 32 != 0,
     "m * n is over 64": lambda m, n, **_: m * n > 64,
@@ -272,3 +283,43 @@ def test_of_a_value_in_any_argument_all_are_named_and_none_that_a_passing_case_r
     found = _tested(total, first, [first, *others[:-1]], others[-1:])
     assert found is not None
     assert found.inputs == ("x.1 or x.2" if is_first_right else "x.0, x.1 or x.2") + " holds a negative number"
+
+
+def test_conditions_of_accesses_are_found_by_running_cases() -> None:
+    """Each load has its own, although a case reports only the first wrong access."""
+
+    def kernel(x: jax.Array, y: jax.Array) -> jax.Array:
+        def body(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+            rows, columns = pl.ds(pl.program_id(0) * 4, 4), pl.ds(pl.program_id(1) * 8, 8)
+            o_ref[...] = x_ref[rows][:, None] + y_ref[columns][None, :]
+
+        block = pl.BlockSpec((4, 8), lambda i, j: (i, j))
+        anywhere, out = pl.BlockSpec(memory_space=pl.ANY), jax.ShapeDtypeStruct((*x.shape, *y.shape), x.dtype)
+        grid = pl.cdiv(x.shape[0], 4), pl.cdiv(y.shape[0], 8)
+        return pl.pallas_call(body, grid=grid, in_specs=[anywhere] * 2, out_specs=block, out_shape=out)(x, y)
+
+    @kt.oracle_for(kernel, x=kt.array("m", "float32"), y=kt.array("n", "float32"), dims=DIMS)
+    def outer(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return x[:, None] + y
+
+    found = kt.check(outer, backends=["simulate:sm_90"], depth="quick", minimize=5)
+    assert {suspect.title for suspect in found.suspects} == {
+        "an access out of bounds: load of x_ref where m is not a multiple of its block, 4",
+        "an access out of bounds: load of y_ref where n is not a multiple of its block, 8",
+    }
+
+
+@pytest.mark.parametrize("fails_too", [False, True])
+def test_a_finding_elsewhere_that_fails_in_the_experiment_refutes_a_condition(fails_too: bool) -> None:
+    """One that passes there has another cause, such as the rounding of its dtype."""
+    family, first, *planned = FAMILIES["position_coded"], *signatures(planted(lambda **_: False), RunSettings().depth)
+    other = next(each for each in reversed(planned) if dict(each.dims)["n"] in (8, 16))
+    features = features_of(planted(lambda **_: False), other)
+    known = {**features.lengths, **features.options}
+    pairing = planted(lambda n, **sizes: n % 8 != 0 or (fails_too and {"n": n, **sizes} == known))
+    case, elsewhere = (
+        ExplicitCase("p", each, Case("p", "p", each, family, "", 0).fill(pairing), family=family)
+        for each in (replace(first, dims=(("m", 5), ("n", 9))), other)
+    )
+    found = _tested(pairing, case, elsewhere=[elsewhere])
+    assert (found is not None and found.words == "n is not a multiple of its block, 8") is not fails_too
