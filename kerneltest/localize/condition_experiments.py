@@ -151,8 +151,8 @@ def find_condition(
         return None if _is_refuted(excluded, elsewhere, trials) else ConfirmedCondition(words, trials.count, excluded)
     fulfilling = {each.id for each in others if _fulfils(item.pairing, each, inputs)}
     if words is not None and not inputs.words.endswith(WITH_EXCEPTIONS):
-        elsewhere = [each for each in others if each.id in fulfilling and each.signature not in known]
-        stated = (each for each in elsewhere if str(each.signature) not in excluded)
+        further = [each for each in others if each.id in fulfilling and each.signature not in known]
+        stated = (each for each in further if str(each.signature) not in excluded)
         if any(trials.fails([each]) is False for each in stated) or trials.is_exhausted:
             return None
     excluded += tuple(each.id for each in others if each.id not in fulfilling)
