@@ -314,9 +314,10 @@ def test_a_finding_elsewhere_that_fails_in_the_experiment_refutes_a_condition(fa
     """One that passes there has another cause, such as the rounding of its dtype."""
     family, first, *planned = FAMILIES["position_coded"], *signatures(planted(lambda **_: False), RunSettings().depth)
     other = next(each for each in reversed(planned) if dict(each.dims)["n"] in (8, 16))
-    features = features_of(planted(lambda **_: False), other)
-    known = {**features.lengths, **features.options}
-    pairing = planted(lambda n, **sizes: n % 8 != 0 or (fails_too and {"n": n, **sizes} == known))
+    sizes = {**features_of(planted(lambda **_: False), other).options, **dict(other.dims)}
+    pairing = planted(
+        lambda n, dtype, **more: n % 8 != 0 or (fails_too and {**more, "n": n, "dtype": sizes["dtype"]} == sizes)
+    )
     case, elsewhere = (
         ExplicitCase("p", each, Case("p", "p", each, family, "", 0).fill(pairing), family=family)
         for each in (replace(first, dims=(("m", 5), ("n", 9))), other)
