@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import or_
 
+from kerneltest.core.dtypes import is_float, is_integer, parse_dtype
 from kerneltest.core.verdicts import GroupName, VerdictKind
 from kerneltest.records.evidence import HIGHEST, LOWEST, FillExtent, SpecialInput, SpecialValue
 from kerneltest.records.schema import Record, StaticValue
@@ -194,6 +195,8 @@ def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough
             yield Term(f"{name} is {value}", partial(_has_option, name, value, True), 0)
         for value in values if len(values) > 2 else ():
             yield Term(f"{name} is not {value}", partial(_has_option, name, value, False), 1)
+    for words, is_kind in (("a float", is_float), ("an integer", is_integer)) if thorough else ():
+        yield Term(f"dtype is {words}", lambda each, test=is_kind: test(parse_dtype(each.options["dtype"])), 1)
     for name in first.lengths:
         lengths = sorted({signature.lengths[name] for signature in signatures})
         yield from _terms_of_length(name, lengths, blocks.get(name, 0), thorough)

@@ -29,6 +29,7 @@ from kerneltest.records.schema import ConfirmedCondition
 from tests.made_runs import WRONG, made_record
 from tests.sample import elementwise, whole
 
+DTYPES = ("float32", "bfloat16", "int32", "int8")
 DIMS = {"m": kt.dim(block=4), "n": kt.dim(block=8)}
 Sizes = Callable[..., bool]  # of the lengths m and n and the options mode, step and dtype
 
@@ -42,7 +43,7 @@ def planted(is_wrong: Sizes) -> Pairing:
         return elementwise(lambda u, v: u + v + off, x, y)
 
     @kt.oracle_for(
-        kernel, x=kt.array("m n", ("float32", "bfloat16")), y=kt.array("m n", ("float32", "bfloat16")),
+        kernel, x=kt.array("m n", DTYPES), y=kt.array("m n", DTYPES),
         mode=kt.static("a", "b", "c"), step=kt.static(1, 3, 4), dims=DIMS,
     )  # fmt: skip
     def total(x: np.ndarray, y: np.ndarray, mode: str, step: int) -> np.ndarray:
@@ -98,6 +99,7 @@ OF_SIGNATURES: Mapping[str, Sizes] = {
     "mode is b": lambda mode, **_: mode == "b",
     "mode is not a": lambda mode, **_: mode != "a",
     "step is 4": lambda step, **_: step == 4,
+    "dtype is a float": lambda dtype, **_: "float" in dtype,
     "dtype is bfloat16": lambda dtype, **_: dtype == "bfloat16",
     "mode is b and n is not a multiple of its block, 8": lambda n, mode, **_: mode == "b" and n % 8 != 0,
     "mode is b and n is longer than its block, 8": lambda n, mode, **_: mode == "b" and n > 8,
@@ -322,11 +324,10 @@ def test_a_finding_elsewhere_that_fails_in_the_experiment_refutes_a_condition(fa
         return x
 
     (known,) = {each for each in signatures(same, RunSettings().depth) if dict(each.dims)["n"] == 16}
+    family = FAMILIES["normal"]
     case, elsewhere = (
-        ExplicitCase(
-            "p", replace(known, dims=(("n", n),)), {"x": np.full(n, 77, np.float32)}, family=FAMILIES["normal"]
-        )
-        for n in (9, 16)
+        ExplicitCase("p", replace(known, dims=(("n", n),)), {"x": np.full(n, value, np.float32)}, family=family)
+        for n, value in ((9, 1), (16, 77))
     )
     found = _tested(same, case, elsewhere=[elsewhere])
     assert (found is not None and found.words == "n is not a multiple of its block, 8") is not fails_too
