@@ -54,6 +54,12 @@ class Condition:
         return bool(self.words) and self.failing == self.fulfilled
 
 
+def join_clauses(clauses: Iterable[str | None]) -> str:
+    """Returns the conjunction of some clauses, of which any may be empty."""
+    stated = [clause for clause in clauses if clause]
+    return (", and " if any(" or " in clause for clause in stated) else " and ").join(stated)
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """A property of signatures; of two that fit equally well, the one of lower cost is reported."""

@@ -28,6 +28,7 @@ from kerneltest.triage.conditions import (
     PairingRecords,
     features,
     input_condition,
+    join_clauses,
     magnitude_condition,
     most_basic_failures,
     signature_condition,
@@ -96,7 +97,7 @@ class Suspect:
     @property
     def condition(self) -> str:
         """The condition under which it shows, in words, or ""."""
-        return " and ".join(filter(None, self.clauses))
+        return join_clauses(self.clauses)
 
     @property
     def fault(self) -> FaultLocation | None:
@@ -249,18 +250,21 @@ def is_same_bug(
             return False
     if title == its_title:
         return True
+    if _have_same_case(one, other) and is_memory(one.example) is not is_memory(other.example):
+        return True  # wrong values follow from a wrong access, which an interpreter need not show
     seen = [any(record.tier is Tier.INTERPRET for record in each.findings) for each in (one, other)]
     hidden = [each for each, is_seen in zip((one, other), seen, strict=True) if not is_seen]
     if len(hidden) == 1 and any(record.case in interpreted for record in hidden[0].findings):
         return False
     if one.fault is not None and other.fault is not None and one.fault.place == other.fault.place:
         return True
+    return _have_same_case(one, other) and one.example.backend == other.example.backend
+
+
+def _have_same_case(one: Suspect, other: Suspect) -> bool:
     if one.reproducer is None or other.reproducer is None:
         return False
-    mine, its = (
-        (record.shown.arguments, record.backend, record.signature)
-        for record in (one.reproducer.record, other.reproducer.record)
-    )
+    mine, its = ((each.example.shown.arguments, each.example.signature) for each in (one, other))
     return bool(mine[0]) and mine == its
 
 

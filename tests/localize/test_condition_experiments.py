@@ -202,7 +202,7 @@ OF_VALUES: Mapping[str, Inputs] = {
     "lens holds an odd number": lambda x, y, keep, idx, lens: (lens % 2 == 1).any(),
     "lens holds a number below n": lambda x, y, keep, idx, lens: (lens < x.shape[1]).any(),
     "lens holds a number of 4 or less": lambda x, y, keep, idx, lens: (lens <= 4).any(),
-    "lens holds a number that is not a multiple of 8, a block of n": lambda x, y, keep, idx, lens: (
+    "lens holds a number that is not a multiple of 8 (the block of n)": lambda x, y, keep, idx, lens: (
         lens % 8 != 0
     ).any(),
     "y holds +inf": lambda x, y, *_: (y == np.inf).any(),

@@ -193,6 +193,7 @@ def test_a_smallest_case_belongs_to_the_suspect_it_was_made_from() -> None:
         (("n is odd", None), "n is odd"),
         (("", "x holds a NaN"), "x holds a NaN"),
         ((None, "x holds a NaN"), "x holds a NaN and n is not a multiple of its block, 16"),
+        (("k or n is odd", "x holds a NaN"), "x holds a NaN, and k or n is odd"),
         # one with exceptions gives way to one without
         (("n is odd (some such cases pass)", None), "n is not a multiple of its block, 16"),
     ],
