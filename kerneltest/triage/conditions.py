@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import or_
 
-from kerneltest.core.dtypes import is_float, is_integer, parse_dtype
+from kerneltest.core.dtypes import DType, is_float, is_integer, parse_dtype
 from kerneltest.core.verdicts import GroupName, VerdictKind
 from kerneltest.records.evidence import HIGHEST, LOWEST, FillExtent, SpecialInput, SpecialValue
 from kerneltest.records.schema import Record, StaticValue
@@ -202,7 +202,7 @@ def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough
         for value in values if len(values) > 2 else ():
             yield Term(f"{name} is not {value}", partial(_has_option, name, value, False), 1)
     for words, is_kind in (("a float", is_float), ("an integer", is_integer)) if thorough else ():
-        yield Term(f"dtype is {words}", lambda each, test=is_kind: test(parse_dtype(each.options["dtype"])), 1)
+        yield Term(f"dtype is {words}", partial(_has_dtype, is_kind), 1)
     for name in first.lengths:
         lengths = sorted({signature.lengths[name] for signature in signatures})
         yield from _terms_of_length(name, lengths, blocks.get(name, 0), thorough)
@@ -291,6 +291,10 @@ def _terms_of_products(names: Iterable[str], powers: Sequence[int] = _LARGE_POWE
 
 def _has_option(name: str, value: StaticValue, wanted: bool, features: Features) -> bool:
     return (features.options[name] == value) is wanted
+
+
+def _has_dtype(is_kind: Callable[[DType], bool], features: Features) -> bool:
+    return is_kind(parse_dtype(str(features.options["dtype"])))
 
 
 def _is_no_power(length: int) -> bool:
