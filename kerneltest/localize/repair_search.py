@@ -55,10 +55,10 @@ class Repair:
     phrase: str  # `changing <= to <`
     cost: int
     literal: bool  # whether the source spells out at this place what is changed, rather than naming it
-    undone: str  # what it undoes: `a rounding to bfloat16`; or ""
     # yields the patches that apply the change to the kernel, which may be traced for other lengths: one for each
     # possible way, none if the change does not fit
     patches: Callable[[Any], Iterator[Any]]
+    undone: str = ""  # what it undoes: `a rounding to bfloat16`; or ""
 
 
 def code_repairs(kernel: MutableKernel) -> list[Repair]:
@@ -83,7 +83,7 @@ def _of_body(number: int, call: MutableCall) -> Iterator[Repair]:
                 if other.listing.structure == call.listing.structure:  # of a kernel for other lengths
                     yield Patch({number: other.prepare(other.listing.apply(change.edits(other.listing)))})
 
-        yield Repair(source.place, f"{source.text}{caller}", change.phrase, change.cost, change.literal, "", patches)
+        yield Repair(source.place, f"{source.text}{caller}", change.phrase, change.cost, change.literal, patches)
 
 
 def _of_frame(number: int, call: MutableCall) -> Iterator[Repair]:
@@ -95,7 +95,7 @@ def _of_frame(number: int, call: MutableCall) -> Iterator[Repair]:
                     changed = MutableCall(replace(other.call, equation=equation), kernel.target, kernel.lengths)
                     yield Patch({number: changed.prepare()})
 
-        yield Repair(change.place, source_line(change.place), change.phrase, 0, True, "", patches)
+        yield Repair(change.place, source_line(change.place), change.phrase, 0, True, patches)
 
 
 def _around_calls(kernel: MutableKernel) -> Iterator[Repair]:
@@ -114,7 +114,7 @@ def _around_calls(kernel: MutableKernel) -> Iterator[Repair]:
                 if _names(others) == names and choice in others[turn].candidates:
                     yield Patch(substitutions={others[turn].variable: others[choice].variable})
 
-            yield Repair(place, source_line(place), f"removing {name}", 1, True, "", patches)
+            yield Repair(place, source_line(place), f"removing {name}", 1, True, patches)
 
 
 def _names(known: Sequence[KernelValue]) -> list[str]:
@@ -131,8 +131,8 @@ def equation_repairs(kernel: EvaluatedKernel) -> list[Repair]:
     found: dict[object, Repair] = {}
 
     def add(key: object, change: EquationChange, edit: MakeEdit, place: str) -> None:
-        line, patches = source_line(place), lambda _: iter([edit])
-        found.setdefault(key, Repair(place, line, change.phrase, change.cost, change.literal, change.undone, patches))
+        made = Repair(place, source_line(place), change.phrase, change.cost, change.literal, lambda _: iter([edit]))
+        found.setdefault(key, replace(made, undone=change.undone))
 
     for site in sites:
         for repair in filter(None, (operator.repair for operator in OPERATORS)):
@@ -142,7 +142,7 @@ def equation_repairs(kernel: EvaluatedKernel) -> list[Repair]:
                 add((site.key, key, change.phrase), change, edit, places[site.key])
         for turn, frame in enumerate(call_repairs(site.equation)):
             patches = partial(_frame_edits, site.key, turn)
-            made = Repair(frame.place, source_line(frame.place), frame.phrase, 0, True, "", patches)
+            made = Repair(frame.place, source_line(frame.place), frame.phrase, 0, True, patches)
             found.setdefault((site.key, turn), made)
     for place, keys, change in _unrounded_results(sites, places):
         add((place, keys), change, partial(_unrounded, keys), place)
