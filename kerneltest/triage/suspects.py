@@ -167,7 +167,8 @@ class Suspect:
         if fault is None or smallest is None or symptom(smallest).kind != (self.effect, self.subject):
             return ""
         if fault.cause:
-            return f" from {fault.cause}"
+            several = len({record.dtype for record in self.findings}) > 1  # what fails in each is named by none
+            return f" from {fault.cause.replace(smallest.dtype, 'the dtype') if several else fault.cause}"
         is_vague = self.effect in (Effect.WRONG, Effect.WRONG_GRADIENT) and not self._slight_error()
         return f": {fault.words}" if is_vague and fault.confirmed else ""
 

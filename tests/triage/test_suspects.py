@@ -264,5 +264,17 @@ def test_messages_that_say_the_same_are_alike(one: str, other: str) -> None:
     assert without_numbers(one) == without_numbers(other)
 
 
+@pytest.mark.parametrize(
+    ("dtypes", "words"),
+    [(("bfloat16",), "a rounding to bfloat16"), (("bfloat16", "float16"), "a rounding to the dtype")],
+)
+def test_a_rounding_to_the_dtype_of_each_case_is_named_by_none(dtypes: Sequence[str], words: str) -> None:
+    records = _run(lambda *_: _mismatch(SLIGHT), dtypes=dtypes)
+    smallest = replace(records[0], dtype="bfloat16")
+    fault = FaultLocation("k.py:5", "x", "it fixes the result", True, cause="a rounding to bfloat16")
+    (suspect,) = _of(records, Reproducer(records[0].case, smallest, 0, 9, True, fault))
+    assert suspect.headline.endswith(f" from {words}")
+
+
 def test_a_pass_makes_no_suspect() -> None:
     assert not find_suspects([case(verdict=Verdict.XFAIL), case(verdict=Verdict.UNAVAILABLE, case="c2")], {})
