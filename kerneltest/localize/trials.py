@@ -124,7 +124,7 @@ class _EvaluatedTrials(Trials):
 class _OfSignatures(Trials):
     # Each signature is compiled: there are fewer, and no experiments on values.
 
-    most_signatures, tries_values = 32, False
+    most_signatures, tries_values = 24, False
 
 
 class _AccessTrials(_OfSignatures):
