@@ -196,7 +196,8 @@ def first_relation(mismatch: MismatchContext, relations: Iterator[ValueRelation]
 def _has_values(mismatch: MismatchContext, values: Array, places: Array) -> bool:
     got, values = mismatch.got.ravel()[places], values.ravel()[places]
     with np.errstate(all="ignore"):
-        near = np.abs(got - values) <= _allowed(mismatch, got, values)
+        # An infinity is near nothing, though the allowance of one is infinite.
+        near = np.isfinite(got) & (np.abs(got - values) <= _allowed(mismatch, got, values))
         same = (got == values) | (np.isnan(got) & np.isnan(values))
         rounded = cast(values, mismatch.comparison.actual.dtype).astype(np.float64)
         return bool((near | same | (rounded == got)).all())

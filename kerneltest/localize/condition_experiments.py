@@ -13,9 +13,9 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item
-from kerneltest.localize.equation_replay import Trials
 from kerneltest.localize.input_experiments import ANY_INPUT, InputRule, find_input_rule
 from kerneltest.localize.rule_search import RuleSearch
+from kerneltest.localize.trials import Trials, find_trials
 from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature, dtype_groups, signatures
@@ -24,11 +24,12 @@ from kerneltest.shrink.shrinker import stretched_arguments
 from kerneltest.triage.conditions import WITH_EXCEPTIONS, Features, Term, matching_bits, terms
 from kerneltest.triage.symptoms import OF_ROUNDING, symptom
 
-_MOST_TRIED = 48  # signatures
 _MOST_CASES = 200  # after which an experiment is given up
 _MOST_FOR_INPUTS = 120  # of these
 _BASES = 2  # signatures at which a condition on inputs is looked for
 _TRIED_BASES = 3  # that are tried for the second
+_MOST_PLANNED = 12  # planned signatures that are tried if no other one passes
+_MOST_ELSEWHERE = 12  # findings in other items that do not fulfil a condition
 _PASSING = 4  # cases that passed, most of which must pass in NumPy
 _FAMILIES = 2  # whose values a signature is tried with
 _DENSE = 40  # lengths up to which all are considered
@@ -120,36 +121,54 @@ def find_condition(
     cases: Sequence[AnyCase],
     findings: Set[str],
     cache: Cache,
+    elsewhere: Sequence[AnyCase] = (),
 ) -> ConfirmedCondition | None:
     """Returns the condition as experiments confirm it; None if none could be made, or none confirms one.
+
+    Findings of the suspect that do not fulfil it have another cause: they pass in the experiment.
 
     Args:
       item, case, record: the case of the finding that the smallest case was made from.
       smallest: the smallest case.
       cases, findings: all cases of the item's kind, and the ids of those that are findings of the suspect.
       cache: the run's cache.
+      elsewhere: findings of the suspect in other items, such as of another dtype.
     """
     if symptom(record).effect in OF_ROUNDING:  # it depends on values and dtypes more than on lengths
         return None
     bad = [each for each in cases if each.id in findings]
     others = [each for each in cases if each.id not in findings]
-    trials = Trials(item.pairing, record, smallest, others[:: -(-len(others) // _PASSING) or 1], cache)
-    if not trials.agrees:
+    trials = find_trials(item, record, smallest, others[:: -(-len(others) // _PASSING) or 1], cache)
+    if trials is None:
         return None
     experiment = _Experiment(item, case, smallest, record, bad, trials)
     known = {each.signature for each in bad}
     inputs = experiment.find_inputs([each for each in others if each.signature in known])
     words, excluded = experiment.find_signatures(inputs or ANY_INPUT)
+    if inputs is None and words is None:
+        return None
     if inputs is None:
-        return ConfirmedCondition(words, trials.count, excluded) if words is not None else None
+        return None if _is_refuted(excluded, elsewhere, trials) else ConfirmedCondition(words, trials.count, excluded)
     fulfilling = {each.id for each in others if _fulfils(item.pairing, each, inputs)}
     if words is not None and not inputs.words.endswith(WITH_EXCEPTIONS):
-        elsewhere = [each for each in others if each.id in fulfilling and each.signature not in known]
-        stated = (each for each in elsewhere if str(each.signature) not in excluded)
+        further = [each for each in others if each.id in fulfilling and each.signature not in known]
+        stated = (each for each in further if str(each.signature) not in excluded)
         if any(trials.fails([each]) is False for each in stated) or trials.is_exhausted:
             return None
     excluded += tuple(each.id for each in others if each.id not in fulfilling)
+    excluded += tuple(each.id for each in elsewhere if not _fulfils(item.pairing, each, inputs))
+    if _is_refuted(excluded, elsewhere, trials):
+        return None
     return ConfirmedCondition(words, trials.count, excluded, inputs.words)
+
+
+def _is_refuted(excluded: Sequence[str], elsewhere: Sequence[AnyCase], trials: Trials) -> bool:
+    # Whether a finding that does not fulfil a condition fails in the experiment, or none of them can be tried.
+    missing = {*excluded}
+    left = [case for case in elsewhere if not missing.isdisjoint((case.id, str(case.signature)))]
+    trials.most = trials.count + _MOST_ELSEWHERE
+    results = [trials.fails([case]) for case in left[:: -(-len(left) // _MOST_ELSEWHERE) or 1]]
+    return bool(left) and (True in results or False not in results)
 
 
 def _fulfils(pairing: Pairing, case: AnyCase, inputs: InputRule) -> bool:
@@ -185,6 +204,8 @@ class _Experiment:
 
     def find_inputs(self, passing: Sequence[AnyCase]) -> InputRule | None:
         """Returns the condition on inputs; None if trials confirm none, or if a passing case refutes it."""
+        if not self._trials.tries_values:
+            return None
         self._trials.most = self._trials.count + _MOST_FOR_INPUTS
         try:
             bases = itertools.islice(self._bases(), _BASES)
@@ -238,16 +259,23 @@ class _Experiment:
         fitting = (each for each in every if each.volume <= self._longest)
         possible = list(dict.fromkeys([*known, *fitting]))
         kinds = [signature.dims for signature in possible]
-        search = RuleSearch(_properties(pairing, possible), kinds, lambda n: fails(possible[n]), _MOST_TRIED)
+        search = RuleSearch(_properties(pairing, possible), kinds, lambda n: fails(possible[n]), trials.most_signatures)
         for number in range(len(known)):
             search.observe(number, fails=True)
         search.try_all(map(possible.index, first))
+        if not search.passing:  # what passed in the run is likelier to pass than its neighbours
+            search.try_all(
+                [possible.index(each) for each in self._planned if each in possible and each not in known][
+                    :_MOST_PLANNED
+                ]
+            )
         rule = search.run()
         if trials.is_exhausted or (rule is None and search.passing):
             return None, ()
         parts = rule.parts if rule is not None else ()
         excluded = (s for s in self._planned if not all(part.holds(features_of(pairing, s)) for part in parts))
-        return " and ".join(part.words for part in parts), tuple(map(str, excluded))
+        note = WITH_EXCEPTIONS if rule is not None and rule.bits & search.passing else ""
+        return " and ".join(part.words for part in parts) + note, tuple(map(str, excluded))
 
 
 def _properties(pairing: Pairing, signatures: Sequence[Signature]) -> Iterator[tuple[Term, int, int]]:

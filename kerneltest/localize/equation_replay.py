@@ -4,7 +4,6 @@ A formula is compared with the oracle without rounding, so that a small bound ca
 outputs with rounding must be right as well.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache as cached
 from functools import cached_property, partial
@@ -28,7 +27,6 @@ from kerneltest.localize.edited_evaluation import Compared, Edit, EditableJaxpr,
 from kerneltest.localize.sites import LocatedJaxpr, locate_equations
 from kerneltest.oracle.expectation import Expectation, ExpectedOutputs, Outputs
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.records.schema import Record
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
@@ -249,61 +247,3 @@ def equation_replays(
 
     (backend,) = resolve(["interpret"])
     return replays(pairing, cases, family, backend, make, **options)
-
-
-# Trials: cases made for an experiment, judged in NumPy where it agrees with the backend about recorded cases.
-
-# The first that agrees with the backend; a formula takes half the time.
-_JUDGES: tuple[Judge, ...] = (
-    attrgetter("has_wrong_formula"),
-    attrgetter("is_wrong"),
-    attrgetter("is_wrong_as_rounded"),
-)
-
-
-class Trials:
-    """Judges cases made for an experiment in NumPy.
-
-    Attributes:
-      count: number of cases judged.
-      most: the same, at most; further ones say nothing.
-      agrees: whether NumPy finds the failing case wrong, and at most half of those that passed.
-    """
-
-    def __init__(
-        self, pairing: Pairing, record: Record, failing: AnyCase, passing: Sequence[AnyCase], cache: Cache
-    ) -> None:
-        self._pairing, self._family, self._cache = pairing, record.family, cache.branch()
-        self._finite = record.shown.expected is None or bool(np.isfinite(float(record.shown.expected)))
-        self._kernels: dict[int, EvaluatedKernel] = {}
-        self._judge: Judge = attrgetter("is_wrong")  # so that bad and good ones can be
-        self.count, self.most = 0, sys.maxsize
-        bad = list(self._replays([failing]))
-        good = list(self._replays(passing)) if bad else []
-        agreeing = (j for j in _JUDGES if any(map(j, bad)) and sum(map(j, good)) * 2 <= len(good))
-        judge = next(agreeing, None)
-        self.agrees = judge is not None
-        self._judge = judge or self._judge
-
-    @property
-    def is_exhausted(self) -> bool:
-        """True if no further case is judged."""
-        return self.count >= self.most
-
-    def fails(self, cases: Iterable[AnyCase]) -> bool | None:
-        """Returns whether one of some cases fails; None if none of them could be judged.
-
-        Where finite numbers are wrong, a case whose outputs are all to be NaN or infinite says nothing.
-        """
-        verdict = None
-        for replay in () if self.is_exhausted else self._replays(cases):
-            if self._judge(replay):
-                return True
-            verdict = False if not self._finite or replay.expects_numbers else verdict
-        return verdict
-
-    def _replays(self, cases: Iterable[AnyCase]) -> Iterator[EquationReplay]:
-        known = {"cache": self._cache, "kernels": self._kernels}
-        for replay in equation_replays(self._pairing, cases, self._family, judge=self._judge, **known):
-            self.count += 1
-            yield replay

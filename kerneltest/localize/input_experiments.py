@@ -14,8 +14,8 @@ import numpy as np
 from kerneltest.core.dtypes import Array, is_float, is_integer, widen
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.special_values import find_special_inputs
-from kerneltest.localize.equation_replay import Trials
 from kerneltest.localize.rule_search import Rule, RuleSearch
+from kerneltest.localize.trials import Trials
 from kerneltest.plan.cases import signature_slots
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family
@@ -116,6 +116,8 @@ def _facts_of_places(path: str, wide: Array, block: int) -> dict[str, int]:
     }
     if (wide[..., 1:] == wide[..., :-1]).any():
         costs[f"two neighbours in {path} are equal"] = 3
+    if length > 1 and (wide == wide[..., :1]).all(axis=-1).any():
+        costs[f"a row of {path} holds one number throughout"] = 2
     if ((wide == wide.max(axis=-1, keepdims=True)).sum(axis=-1) > 1).any():
         costs[f"the maximum of a row of {path} occurs twice"] = 2
     return costs
@@ -131,8 +133,12 @@ def _facts_of_two(one: str, other: str, mine: Array, its: Array) -> Iterator[tup
             for truth in (False, True):
                 if (_AT_PLACES[value](wide) & (its == truth)).any():
                     yield f"{one} holds {value} where {other} is {truth}", 2
-    elif one < other and mine.dtype == its.dtype and (wide == np.asarray(widen(its), np.float64)).any():
-        yield f"an element of {one} equals that of {other}", 1
+    elif one < other and is_float(its.dtype):
+        wide_too = np.asarray(widen(its), np.float64)
+        if mine.dtype == its.dtype and (wide == wide_too).any():
+            yield f"an element of {one} equals that of {other}", 1
+        if ((wide == 0) & (wide_too == 0)).any():
+            yield f"{one} and {other} hold a zero at the same place", 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,8 +224,14 @@ def _remove(site: Site) -> Iterator[EquationChange]:
         # The name of a call is that of its function, such as `where`.
         name = str(site.equation.params.get("name", site.name)).lstrip("_") if is_call else site.name
         phrase = "removing the rounding" if is_rounding else f"replacing {name} by {_describe(site, operand)}"
-        cost = 0 if is_rounding else 2
-        yield EquationChange(phrase, partial(keep, site.equation, number), f"operand {number}", cost)
+        cost, undone = (0, f"a rounding to {_rounded_to(site)}") if is_rounding else (2, "")
+        yield EquationChange(phrase, partial(keep, site.equation, number), f"operand {number}", cost, undone=undone)
+
+
+def _rounded_to(site: Site) -> str:
+    bits = site.equation.params["exponent_bits"], site.equation.params["mantissa_bits"]
+    formats = {(finfo.nexp, finfo.nmant): name for name in ("bfloat16", "float16") if (finfo := jnp.finfo(name))}
+    return formats.get(bits, f"{bits[1]} bits")
 
 
 def _describe(site: Site, operand: Atom) -> str:

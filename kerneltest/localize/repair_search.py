@@ -58,6 +58,7 @@ class Repair:
     # yields the patches that apply the change to the kernel, which may be traced for other lengths: one for each
     # possible way, none if the change does not fit
     patches: Callable[[Any], Iterator[Any]]
+    undone: str = ""  # what it undoes: `a rounding to bfloat16`; or ""
 
 
 def code_repairs(kernel: MutableKernel) -> list[Repair]:
@@ -131,7 +132,7 @@ def equation_repairs(kernel: EvaluatedKernel) -> list[Repair]:
 
     def add(key: object, change: EquationChange, edit: MakeEdit, place: str) -> None:
         made = Repair(place, source_line(place), change.phrase, change.cost, change.literal, lambda _: iter([edit]))
-        found.setdefault(key, made)
+        found.setdefault(key, replace(made, undone=change.undone))
 
     for site in sites:
         for repair in filter(None, (operator.repair for operator in OPERATORS)):
@@ -158,9 +159,9 @@ def _unrounded_results(
         if (dtype := narrow.get(id(site))) is None:
             continue
         place, innermost = places[site.key], site.frames[0][0]
-        phrase = f"not rounding the result of {site.name} to {dtype}"
+        phrase, undone = f"not rounding the result of {site.name} to {dtype}", f"a rounding to {dtype}"
         # What one of several calls of a helper rounds, the helper may round.
-        yield place, (site.key,), EquationChange(phrase, list, literal=place == innermost)
+        yield place, (site.key,), EquationChange(phrase, list, literal=place == innermost, undone=undone)
         if is_float_array(site.equation.outvars[0]):
             near = [each for each in sites if narrow.get(id(each)) == dtype]
             groups = (
@@ -171,8 +172,8 @@ def _unrounded_results(
             for line, together, where in groups:
                 keys = tuple(dict.fromkeys(each.key for each in together))
                 if len(keys) > 1:
-                    change = EquationChange(f"not rounding to {dtype} {where}", list, cost=1, literal=line == innermost)
-                    yield line, keys, change
+                    phrase = f"not rounding to {dtype} {where}"
+                    yield line, keys, EquationChange(phrase, list, "", 1, line == innermost, undone)
 
 
 def _computed_from(site: Site, later: Sequence[Site]) -> list[Site]:
@@ -368,7 +369,10 @@ def _location(repairs: Sequence[Repair]) -> FaultLocation:
     others = tuple(dict.fromkeys(repair.place for repair in repairs if repair.place != best.place))
     # A named constant may be wrong at its definition; the same edit would repair it there.
     literal = all(repair.literal for repair in repairs)
-    return FaultLocation(best.place, best.operation, f"{best.phrase} fixes the result", literal and not others, others)
+    words, cause = f"{best.phrase} fixes the result", best.undone
+    if any(repair.undone != cause for repair in repairs):
+        cause = ""
+    return FaultLocation(best.place, best.operation, words, literal and not others, others, cause=cause)
 
 
 def _are_right(replay: Replay, repairs: Sequence[Repair]) -> list[bool]:
@@ -470,7 +474,7 @@ def _locate_in_code(
     further = replays(more, is_over=deadline.is_over)
     location = find_repair(first, rest, code_repairs(first.kernel), deadline, further)
     if special is not None and (location is None or (explains_all and not location.confirmed)):
-        return special
+        return replace(special, cause="")
     return location
 
 

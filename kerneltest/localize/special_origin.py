@@ -140,8 +140,8 @@ def _repair(op: Operation, kind: SpecialKind, value: float) -> Sequence[Operatio
     return [replace(op, semantics=Semantics(lambda _: rule))]
 
 
-def _describe_event(op: Operation, primitive: str, event: SpecialEvent) -> str:
-    # `-inf - -inf is nan`: an operation with its operands' values, and its result.
+def _describe_event(op: Operation, primitive: str, event: SpecialEvent) -> tuple[str, str]:
+    # `-inf - -inf`, `-inf - -inf is nan`: an operation with its operands' values, and the same with its result.
     values, result = [format_number(value) for value in event.operands], format_number(event.result)
     known = primitive_named(primitive)
     if known.sign and len(values) == 2:
@@ -151,8 +151,9 @@ def _describe_event(op: Operation, primitive: str, event: SpecialEvent) -> str:
     else:
         expression = f"{known.words} of {'NaN' if event.kind is SpecialKind.NAN_LOST else 'numbers other than NaN'}"
     if event.is_overflow:
-        return f"{expression} overflows {op.types[0].dtype.name} to {result}"
-    return f"{expression} is {result}" + (": NaN is lost" if event.kind is SpecialKind.NAN_LOST else "")
+        return expression, f"{expression} overflows {op.types[0].dtype.name} to {result}"
+    lost = ": NaN is lost" if event.kind is SpecialKind.NAN_LOST else ""
+    return expression, f"{expression} is {result}{lost}"
 
 
 def _special_elements(comparison: Comparison, appears: bool) -> Array:
@@ -226,11 +227,12 @@ def find_overflow(replay: CaseReplay) -> FaultLocation | None:
 def _location(replay: CaseReplay, events: Sequence[SpecialEvent]) -> FaultLocation:
     event = events[0]
     call, source = replay.kernel.calls[event.call], _source(replay.kernel, event)
-    arithmetic = _describe_event(call.listing.operations[event.operation], source.primitive, event)
+    expression, arithmetic = _describe_event(call.listing.operations[event.operation], source.primitive, event)
     program = ", ".join(map(str, program_index(call.kernel.grid, event.program)))
     places = dict.fromkeys(_source(replay.kernel, other).place for other in events)
     others = tuple(place for place in places if place != source.place)
-    return FaultLocation(source.place, source.text, f"{arithmetic}, in program ({program})", False, others)
+    cause = "" if event.is_overflow else expression
+    return FaultLocation(source.place, source.text, f"{arithmetic}, in program ({program})", False, others, cause=cause)
 
 
 def _source(kernel: MutableKernel, event: SpecialEvent) -> SourceExpression:

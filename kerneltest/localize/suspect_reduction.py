@@ -35,6 +35,7 @@ from kerneltest.trace.tracing import without_debugging
 REDUCTION_ROUNDS = 2  # of reduction: a smallest case may show that its suspect is two bugs
 _SHRINKING_SHARE = 0.5  # of the time; the rest is for the search for the cause
 _MOST_PER_FAMILY = 4  # cases, failing and passing, on which the best repairs are tried again
+_MOST_ELSEWHERE = 6  # failing cases of other items, such as those of other dtypes, likewise
 _MOST_FAILING, _MOST_PASSING = 12, 4  # further cases that a repair must fix, and leave right
 
 
@@ -71,7 +72,15 @@ def reduce_suspect(
         return None
     cache.process.begin_case(item.name, case)  # the watchdog then ends it if it hangs
     bad = {finding.case: finding.wrong for finding in findings}
-    search = functools.partial(_reduce, item, case, record, cases, bad, cache, seconds)
+    own = {each.id for each in cases}
+    elsewhere = {
+        each.id: each
+        for other in items
+        if not any(way(item)[1:]) and not any(way(other)[1:])
+        for each in other.cases()
+        if each.id in bad and each.id not in own
+    }
+    search = functools.partial(_reduce, item, case, record, cases, [*elsewhere.values()], bad, cache, seconds)
     try:
         return Guard(cache.process.internal_failures).collect("searching for the smallest case", search, None)
     finally:
@@ -83,6 +92,7 @@ def _reduce(
     case: AnyCase,
     record: Record,
     cases: Sequence[AnyCase],
+    elsewhere: Sequence[AnyCase],
     wrong: Mapping[str, int],
     cache: Cache,
     seconds: float,
@@ -104,14 +114,19 @@ def _reduce(
         outcome = replace(outcome, record=replace(outcome.record, evidence=evidence))
     if record.verdict.kind in (VerdictKind.VALUES, VerdictKind.MEMORY):
         guard = Guard(cache.process.internal_failures)
-        experiment = functools.partial(find_condition, item, case, found.case, outcome.record, cases, findings, cache)
+        experiment = functools.partial(
+            find_condition, item, case, found.case, outcome.record, cases, findings, cache, elsewhere
+        )
         condition = guard.collect("testing conditions", experiment, None)
         compare = functools.partial(find_relation, item, found.case, outcome, cases, wrong, cache)
         relation = relation or guard.collect("comparing wrong values", compare, None)
         also = _similar_cases(case, cases, findings)
         known = {each.id for each in (case, *also)}
         failing, passing = ([c for c in cases if (c.id in findings) is fails] for fails in (True, False))
-        pairs = zip_longest(_spread_over_families(failing, known), _spread_over_families(passing, known))
+        others = list({(each.signature.dtype, each.family.name): each for each in elsewhere}.values())
+        pairs = zip_longest(
+            _spread_over_families(failing, known), _spread_over_families(passing, known), others[:_MOST_ELSEWHERE]
+        )
         more = [each for pair in pairs for each in pair if each is not None]
         locate = functools.partial(
             locate_fault, item.pairing, found.case, found.outcome, seconds=seconds, also=also, more=more

@@ -145,7 +145,7 @@ def _block(pairing: Pairing, axis: Axis, lengths: Mapping[str, int]) -> tuple[in
         last = axis.terms[0][-1] if len(axis.terms) == 1 and len(axis.terms[0]) > 1 and not axis.extra else 0
         return (last if isinstance(last, int) else lengths[last]), str(last)
     block = pairing.dims[axis].block if isinstance(axis, str) else None
-    return (block, f"{block}, a block of {axis}") if block else (0, "")
+    return (block, f"{block} (the block of {axis})") if block else (0, "")
 
 
 # Bounds on integers for which a kernel's sums of products are exact.

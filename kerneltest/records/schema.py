@@ -128,6 +128,8 @@ class FaultLocation:
     # latter probably have another cause
     explained: tuple[str, ...] = ()
     unexplained: tuple[str, ...] = ()
+    # what goes wrong there, as experiments confirm it, in words that follow "from": `0 / 0`, `a rounding to bfloat16`
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,15 +252,38 @@ def _split_by_condition(cluster: FindingCluster, run: PairingRecords) -> list[Fi
 def split_by_experiment(
     cluster: FindingCluster, known: Mapping[tuple[str, str, str], Reproducer]
 ) -> list[FindingCluster]:
-    """Splits a cluster if an edit that repairs its smallest case leaves other cases wrong.
-
-    The case that the smallest one was made from is on the repaired side. One that was not tried goes with the side that
-    has its family, else its signature.
+    """Splits a cluster by the experiments with its smallest cases: by an edit, or else by a condition.
 
     Args:
       cluster: to split.
       known: the smallest cases that were found, by pairing, backend and case.
     """
+    sides = _split_by_edit(cluster, known)
+    return sides if len(sides) > 1 else _split_by_tested_condition(cluster, known)
+
+
+def _split_by_tested_condition(
+    cluster: FindingCluster, known: Mapping[tuple[str, str, str], Reproducer]
+) -> list[FindingCluster]:
+    # Findings that do not fulfil it passed in the experiment, which says nothing of invariants and proofs.
+    # The first smallest case is of the whole cluster, and later ones of its parts.
+    mine = {(record.pairing, record.backend, record.case) for record in cluster.records}
+    first = next((reproducer for key, reproducer in known.items() if key in mine), None)
+    excluded = {*first.condition.excluded} if first is not None and first.condition is not None else set()
+
+    def fulfils(record: Record) -> bool:
+        return excluded.isdisjoint((record.signature, record.case))
+
+    is_another = any(record.group in _WITH_VALUES and not fulfils(record) for record in cluster.records)
+    return cluster.split(fulfils) if is_another else [cluster]
+
+
+_WITH_VALUES = (GroupName.STRUCTURAL, GroupName.NUMERIC, GroupName.SPECIAL)
+
+
+def _split_by_edit(cluster: FindingCluster, known: Mapping[tuple[str, str, str], Reproducer]) -> list[FindingCluster]:
+    # An edit that repairs the smallest case leaves other cases wrong. The case that the smallest one was made from is
+    # on the repaired side. One that was not tried goes with the side that has its family, else its signature.
     smallest = (known.get((record.pairing, record.backend, record.case)) for record in cluster.records)
     births = ((each.origin, each.fault) for each in smallest if each is not None and each.fault is not None)
     origin, born = next(((origin, fault) for origin, fault in births if fault.unexplained), ("", None))

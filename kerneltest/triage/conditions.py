@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import or_
 
+from kerneltest.core.dtypes import DType, is_float, is_integer, parse_dtype
 from kerneltest.core.verdicts import GroupName, VerdictKind
 from kerneltest.records.evidence import HIGHEST, LOWEST, FillExtent, SpecialInput, SpecialValue
 from kerneltest.records.schema import Record, StaticValue
@@ -51,6 +52,12 @@ class Condition:
     def exact(self) -> bool:
         """True if only failing signatures fulfil the condition."""
         return bool(self.words) and self.failing == self.fulfilled
+
+
+def join_clauses(clauses: Iterable[str | None]) -> str:
+    """Returns the conjunction of some clauses, of which any may be empty."""
+    stated = [clause for clause in clauses if clause]
+    return (", and " if any(" or " in clause for clause in stated) else " and ").join(stated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +201,8 @@ def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough
             yield Term(f"{name} is {value}", partial(_has_option, name, value, True), 0)
         for value in values if len(values) > 2 else ():
             yield Term(f"{name} is not {value}", partial(_has_option, name, value, False), 1)
+    for words, is_kind in (("a float", is_float), ("an integer", is_integer)) if thorough else ():
+        yield Term(f"dtype is {words}", partial(_has_dtype, is_kind), 1)
     for name in first.lengths:
         lengths = sorted({signature.lengths[name] for signature in signatures})
         yield from _terms_of_length(name, lengths, blocks.get(name, 0), thorough)
@@ -201,7 +210,7 @@ def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough
     for one, other in itertools.combinations(numbers, 2):
         if one in first.lengths or other in first.lengths:
             yield from _terms_of_two(one, other, blocks, thorough)
-    yield from _terms_of_products(first.lengths) if thorough else ()
+    yield from _terms_of_products(first.lengths, (2, 4, *_LARGE_POWERS)) if thorough else ()
 
 
 def _term(subject: str, names: Sequence[str], words: str, test: Callable[..., bool], cost: int) -> Term:
@@ -255,6 +264,12 @@ def _terms_of_two(one: str, other: str, blocks: Mapping[str, int], thorough: boo
         a, b = blocks[one], blocks[other]
         yield term(f"{one} or {other} is not a multiple of its block", lambda n, m: n % a > 0 or m % b > 0, 2)
         yield term(f"{one} or {other} is longer than its block", lambda n, m: n > a or m > b, 2)
+        if thorough:
+            yield term(f"{one} and {other} have different numbers of blocks", lambda n, m: -(-n // a) != -(-m // b), 3)
+            yield term(f"{one} has more blocks than {other}", lambda n, m: -(-n // a) > -(-m // b), 4)
+            yield term(f"{other} has more blocks than {one}", lambda n, m: -(-n // a) < -(-m // b), 4)
+            either = f"{one} or {other} is longer than its block, and not a multiple of it"
+            yield term(either, lambda n, m: (n > a and n % a > 0) or (m > b and m % b > 0), 4)
     if thorough:
         yield term(f"{one} equals {other}", operator.eq, 2)
         yield term(f"{one} is at least {other}", operator.ge, 4)
@@ -263,16 +278,23 @@ def _terms_of_two(one: str, other: str, blocks: Mapping[str, int], thorough: boo
         yield term(f"{other} is not a multiple of {one}", lambda n, m: n > 0 and m % n > 0, 3)
 
 
-def _terms_of_products(names: Iterable[str]) -> Iterator[Term]:
+_LARGE_POWERS = (8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def _terms_of_products(names: Iterable[str], powers: Sequence[int] = _LARGE_POWERS) -> Iterator[Term]:
     for one, other in itertools.combinations(names, 2):
         term = partial(_term, f"{one} * {other} is ", [one, other])
-        for power in (8, 16, 32, 64, 128, 256, 512, 1024):
+        for power in powers:
             yield term(f"not a multiple of {power}", partial(_has_rest, power), _OF_PRODUCTS)
             yield term(f"over {power}", lambda n, m, most=power: n * m > most, _OF_PRODUCTS)
 
 
 def _has_option(name: str, value: StaticValue, wanted: bool, features: Features) -> bool:
     return (features.options[name] == value) is wanted
+
+
+def _has_dtype(is_kind: Callable[[DType], bool], features: Features) -> bool:
+    return is_kind(parse_dtype(str(features.options["dtype"])))
 
 
 def _is_no_power(length: int) -> bool:

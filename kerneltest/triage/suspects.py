@@ -28,6 +28,7 @@ from kerneltest.triage.conditions import (
     PairingRecords,
     features,
     input_condition,
+    join_clauses,
     magnitude_condition,
     most_basic_failures,
     signature_condition,
@@ -89,12 +90,14 @@ class Suspect:
         inputs, signatures = (self.tested.inputs, self.tested.words) if self.tested is not None else (None, None)
         if inputs is None or (self.inputs.exact and inputs.endswith(WITH_EXCEPTIONS)):
             inputs = self.inputs.words
-        return inputs, self.signatures.words if signatures is None else signatures
+        if signatures is None or (self.signatures.exact and signatures.endswith(WITH_EXCEPTIONS)):
+            signatures = self.signatures.words
+        return inputs, signatures
 
     @property
     def condition(self) -> str:
         """The condition under which it shows, in words, or ""."""
-        return " and ".join(filter(None, self.clauses))
+        return join_clauses(self.clauses)
 
     @property
     def fault(self) -> FaultLocation | None:
@@ -132,10 +135,10 @@ class Suspect:
 
     @property
     def headline(self) -> str:
-        """The symptom in words, without the condition."""
+        """The symptom in words and what an experiment found to cause it, without the condition."""
         relation = self.relation
         if relation is None or self.effect is Effect.OTHER:
-            return self._symptom()
+            return self._symptom() + self._cause
         if relation.kind in OF_MEMORY:
             return relation.text()
         subject = f" by {self.subject}" if self.effect is Effect.WRONG_GRADIENT else ""
@@ -159,6 +162,17 @@ class Suspect:
                 return f"{self.effect} for {self.subject}"
             case _:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
+
+    @property
+    def _cause(self) -> str:
+        fault, smallest = self.fault, self._smallest
+        if fault is None or smallest is None or symptom(smallest).kind != (self.effect, self.subject):
+            return ""
+        if fault.cause:
+            several = len({record.dtype for record in self.findings}) > 1  # what fails in each is named by none
+            return f" from {fault.cause.replace(smallest.dtype, 'the dtype') if several else fault.cause}"
+        is_vague = self.effect in (Effect.WRONG, Effect.WRONG_GRADIENT) and not self._slight_error()
+        return f": {fault.words}" if is_vague and fault.confirmed else ""
 
     def _slight_error(self) -> str:
         # An integer is never slightly off: a position or a code beside the right one is another. Neither is an element
@@ -239,18 +253,21 @@ def is_same_bug(
             return False
     if title == its_title:
         return True
+    if _have_same_case(one, other) and is_memory(one.example) is not is_memory(other.example):
+        return True  # wrong values follow from a wrong access, which an interpreter need not show
     seen = [any(record.tier is Tier.INTERPRET for record in each.findings) for each in (one, other)]
     hidden = [each for each, is_seen in zip((one, other), seen, strict=True) if not is_seen]
     if len(hidden) == 1 and any(record.case in interpreted for record in hidden[0].findings):
         return False
     if one.fault is not None and other.fault is not None and one.fault.place == other.fault.place:
         return True
+    return _have_same_case(one, other) and one.example.backend == other.example.backend
+
+
+def _have_same_case(one: Suspect, other: Suspect) -> bool:
     if one.reproducer is None or other.reproducer is None:
         return False
-    mine, its = (
-        (record.shown.arguments, record.backend, record.signature)
-        for record in (one.reproducer.record, other.reproducer.record)
-    )
+    mine, its = ((each.example.shown.arguments, each.example.signature) for each in (one, other))
     return bool(mine[0]) and mine == its
 
 

@@ -86,27 +86,27 @@ def test_integers_that_are_zero_negative_or_repeated_are_special(dtype: str) -> 
 @pytest.mark.parametrize(
     ("axis", "values", "phrases"),
     [
-        (CountedAxis("length", "t", 32, 16, "16, a block of t"), [32, 16], ["x holds a number below t"]),
-        (CountedAxis("length", "t", 32, 16, "16, a block of t"), [32, 32], ["x holds a number twice"]),
+        (CountedAxis("length", "t", 32, 16, "16 (the block of t)"), [32, 16], ["x holds a number below t"]),
+        (CountedAxis("length", "t", 32, 16, "16 (the block of t)"), [32, 32], ["x holds a number twice"]),
         (
             CountedAxis("length", "p*size", 32, 16, "size"),
             [3, 32],
             ["x holds a number below p*size", "x holds a number that is not a multiple of size"],
         ),
         (
-            CountedAxis("offsets", "n", 5, 4, "4, a block of n"),
+            CountedAxis("offsets", "n", 5, 4, "4 (the block of n)"),
             [1, 1, 5],
             ["x holds a number twice", "x holds an empty part"],
         ),
         (
-            CountedAxis("offsets", "n", 5, 4, "4, a block of n"),
+            CountedAxis("offsets", "n", 5, 4, "4 (the block of n)"),
             [1, 4, 5],
-            ["x holds a part whose length is not a multiple of 4, a block of n"],
+            ["x holds a part whose length is not a multiple of 4 (the block of n)"],
         ),
         (
-            CountedAxis("partition", "n", 5, 4, "4, a block of n"),
+            CountedAxis("partition", "n", 5, 4, "4 (the block of n)"),
             [1, 4],
-            ["x holds a number that is not a multiple of 4, a block of n"],
+            ["x holds a number that is not a multiple of 4 (the block of n)"],
         ),
         (CountedAxis("partition", "n", 5, 0, ""), [1, 4], []),
     ],
@@ -133,7 +133,7 @@ def test_the_axes_that_integers_count_are_declared() -> None:
     t = dict(signature.dims)["t"]
     assert counted_axes(pairing, signature) == {
         "lengths": CountedAxis("length", "p*size", 8, 4, "size"),
-        "starts": CountedAxis("offsets", "t", t, 8, "8, a block of t"),
+        "starts": CountedAxis("offsets", "t", t, 8, "8 (the block of t)"),
         "sizes": CountedAxis("partition", "r", 5, 0, ""),
     }
     assert data_paths(pairing) == {"pages"}

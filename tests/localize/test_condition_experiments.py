@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
@@ -28,6 +29,7 @@ from kerneltest.records.schema import ConfirmedCondition
 from tests.made_runs import WRONG, made_record
 from tests.sample import elementwise, whole
 
+DTYPES = ("float32", "bfloat16", "int32", "int8")
 DIMS = {"m": kt.dim(block=4), "n": kt.dim(block=8)}
 Sizes = Callable[..., bool]  # of the lengths m and n and the options mode, step and dtype
 
@@ -41,7 +43,7 @@ def planted(is_wrong: Sizes) -> Pairing:
         return elementwise(lambda u, v: u + v + off, x, y)
 
     @kt.oracle_for(
-        kernel, x=kt.array("m n", ("float32", "bfloat16")), y=kt.array("m n", ("float32", "bfloat16")),
+        kernel, x=kt.array("m n", DTYPES), y=kt.array("m n", DTYPES),
         mode=kt.static("a", "b", "c"), step=kt.static(1, 3, 4), dims=DIMS,
     )  # fmt: skip
     def total(x: np.ndarray, y: np.ndarray, mode: str, step: int) -> np.ndarray:
@@ -51,14 +53,18 @@ def planted(is_wrong: Sizes) -> Pairing:
 
 
 def _tested(
-    pairing: Pairing, case: ExplicitCase, failing: Sequence[AnyCase] = (), passing: Sequence[AnyCase] = ()
+    pairing: Pairing,
+    case: ExplicitCase,
+    failing: Sequence[AnyCase] = (),
+    passing: Sequence[AnyCase] = (),
+    elsewhere: Sequence[AnyCase] = (),
 ) -> ConfirmedCondition | None:
     (interpret,) = resolve(["interpret"])
     item = Item("p", pairing, "p", interpret, case.signature.dtype, FuzzGroup(), RunSettings())
     failing = failing or [case]
     record = made_record(verdict="mismatch", family=case.family.name, evidence=WRONG.evidence)
     findings = {each.id for each in failing}
-    return find_condition(item, case, case, record, [*failing, *passing], findings, Cache())
+    return find_condition(item, case, case, record, [*failing, *passing], findings, Cache(), elsewhere)
 
 
 OF_SIGNATURES: Mapping[str, Sizes] = {
@@ -81,12 +87,19 @@ OF_SIGNATURES: Mapping[str, Sizes] = {
     "n is longer than m": lambda m, n, **_: n > m,
     "n is more than twice m": lambda m, n, **_: n > 2 * m,
     "m or n is not a multiple of its block": lambda m, n, **_: m % 4 != 0 or n % 8 != 0,
+    "m and n have different numbers of blocks": lambda m, n, **_: -(-m // 4) != -(-n // 8),
+    "n has more blocks than m": lambda m, n, **_: -(-n // 8) > -(-m // 4),
+    "m or n is longer than its block, and not a multiple of it": lambda m, n, **_: (
+        (m > 4 and m % 4 != 0) or (n > 8 and n % 8 != 0)
+    ),
+    "m * n is not a multiple of 4": lambda m, n, **_: m * n % 4 != 0,
     "n is not a multiple of step": lambda n, step, **_: n % step != 0,
     "m * n is not a multiple of 32": lambda m, n, **_: m * n % 32 != 0,
     "m * n is over 64": lambda m, n, **_: m * n > 64,
     "mode is b": lambda mode, **_: mode == "b",
     "mode is not a": lambda mode, **_: mode != "a",
     "step is 4": lambda step, **_: step == 4,
+    "dtype is a float": lambda dtype, **_: "float" in dtype,
     "dtype is bfloat16": lambda dtype, **_: dtype == "bfloat16",
     "mode is b and n is not a multiple of its block, 8": lambda n, mode, **_: mode == "b" and n % 8 != 0,
     "mode is b and n is longer than its block, 8": lambda n, mode, **_: mode == "b" and n > 8,
@@ -176,6 +189,9 @@ OF_VALUES: Mapping[str, Inputs] = {
     "y holds a number below -12": lambda x, y, *_: (y < -12).any(),
     "x holds a number of magnitude 256 or more": lambda x, *_: (abs(x) >= 256).any(),
     "an element of x equals that of y": lambda x, y, *_: (x == y).any(),
+    "x and y hold a zero at the same place": lambda x, y, *_: ((x == 0) & (y == 0)).any(),
+    "x and y hold a zero at the same place (some such cases pass)": lambda x, y, *_: (x[0, 0] == 0) & (y[0, 0] == 0),
+    "a row of x holds one number throughout": lambda x, *_: (x == x[:, :1]).all(axis=1).any() & (x.shape[1] > 1),
     "x holds a number twice": lambda x, *_: _has_twice(x),
     "the maximum of a row of x occurs twice": lambda x, *_: ((x == x.max(axis=1)[:, None]).sum(axis=1) > 1).any(),
     "keep holds False": lambda x, y, keep, *_: (~keep).any(),
@@ -189,7 +205,7 @@ OF_VALUES: Mapping[str, Inputs] = {
     "lens holds an odd number": lambda x, y, keep, idx, lens: (lens % 2 == 1).any(),
     "lens holds a number below n": lambda x, y, keep, idx, lens: (lens < x.shape[1]).any(),
     "lens holds a number of 4 or less": lambda x, y, keep, idx, lens: (lens <= 4).any(),
-    "lens holds a number that is not a multiple of 8, a block of n": lambda x, y, keep, idx, lens: (
+    "lens holds a number that is not a multiple of 8 (the block of n)": lambda x, y, keep, idx, lens: (
         lens % 8 != 0
     ).any(),
     "y holds +inf": lambda x, y, *_: (y == np.inf).any(),
@@ -272,3 +288,49 @@ def test_of_a_value_in_any_argument_all_are_named_and_none_that_a_passing_case_r
     found = _tested(total, first, [first, *others[:-1]], others[-1:])
     assert found is not None
     assert found.inputs == ("x.1 or x.2" if is_first_right else "x.0, x.1 or x.2") + " holds a negative number"
+
+
+def test_conditions_of_accesses_are_found_by_running_cases() -> None:
+    """Each load has its own, although a case reports only the first wrong access."""
+
+    def kernel(x: jax.Array, y: jax.Array) -> jax.Array:
+        def body(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+            rows, columns = pl.ds(pl.program_id(0) * 4, 4), pl.ds(pl.program_id(1) * 8, 8)
+            o_ref[...] = x_ref[rows][:, None] + y_ref[columns][None, :]
+
+        block = pl.BlockSpec((4, 8), lambda i, j: (i, j))
+        anywhere, out = pl.BlockSpec(memory_space=pl.ANY), jax.ShapeDtypeStruct((*x.shape, *y.shape), x.dtype)
+        grid = pl.cdiv(x.shape[0], 4), pl.cdiv(y.shape[0], 8)
+        return pl.pallas_call(body, grid=grid, in_specs=[anywhere] * 2, out_specs=block, out_shape=out)(x, y)
+
+    @kt.oracle_for(kernel, x=kt.array("m", "float32"), y=kt.array("n", "float32"), dims=DIMS)
+    def outer(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return x[:, None] + y
+
+    found = kt.check(outer, backends=["simulate:sm_90"], depth="quick", minimize=5)
+    assert {suspect.title for suspect in found.suspects} == {
+        "an access out of bounds: load of x_ref where m is not a multiple of its block, 4",
+        "an access out of bounds: load of y_ref where n is not a multiple of its block, 8",
+    }
+
+
+@pytest.mark.parametrize("fails_too", [False, True])
+def test_a_finding_elsewhere_that_fails_in_the_experiment_refutes_a_condition(fails_too: bool) -> None:
+    """One that passes there has another cause, such as the rounding of its dtype."""
+
+    def kernel(x: jax.Array) -> jax.Array:
+        off = 64 if x.shape[0] % 8 else 0
+        return elementwise(lambda v: v + jnp.where(fails_too & (v[0] == 77), 32, off), x)
+
+    @kt.oracle_for(kernel, x=kt.array("n", "float32"), dims={"n": kt.dim(block=8)})
+    def same(x: np.ndarray) -> np.ndarray:
+        return x
+
+    (known,) = {each for each in signatures(same, RunSettings().depth) if dict(each.dims)["n"] == 16}
+    family = FAMILIES["normal"]
+    case, elsewhere = (
+        ExplicitCase("p", replace(known, dims=(("n", n),)), {"x": np.full(n, value, np.float32)}, family=family)
+        for n, value in ((9, 1), (16, 77))
+    )
+    found = _tested(same, case, elsewhere=[elsewhere])
+    assert (found is not None and found.words == "n is not a multiple of its block, 8") is not fails_too

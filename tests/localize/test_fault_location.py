@@ -151,6 +151,7 @@ def test_a_nan_lost_in_a_maximum_is_traced_to_it() -> None:
         "max(nan, 0) is 0: NaN is lost, in program (0)",
         confirmed=True,
         alternatives=(),
+        cause="max(nan, 0)",
     )
 
 

@@ -79,6 +79,17 @@ def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
         assert found is None
 
 
+@pytest.mark.parametrize(
+    ("undone", "cause"),
+    [(["a rounding to float16"] * 2, "a rounding to float16"), (["a rounding to float16", ""], "")],
+)
+def test_a_cause_is_stated_if_all_repairs_undo_it(undone: list[str], cause: str) -> None:
+    repairs = [replace(_repair(number, "one"), undone=words) for number, words in enumerate(undone)]
+    found = find_repair(FakeReplay(0, ONE), [FakeReplay(1, ONE)], repairs, Deadline(10), ())
+    assert found is not None
+    assert found.cause == cause
+
+
 @pytest.mark.parametrize("late", ["rest", "more"])
 def test_a_repair_is_not_confirmed_if_replays_are_missing_for_want_of_time(late: str) -> None:
     first, deadline = FakeReplay(0, ONE), Deadline(10)

@@ -64,7 +64,11 @@ RELATIONS: dict[str, Formula] = {
     "as if y were read at index 0 of n": lambda x, y, *a: jnp.where(
         jnp.arange(M)[:, None] == 1, right(x, jnp.broadcast_to(y[:, :1], y.shape), *a), right(x, y, *a)
     ),
-    "": lambda *a: jnp.sin(right(*a)),
+}
+WITHOUT_WORDS: dict[str, Formula] = {
+    "a sine": lambda *a: jnp.sin(right(*a)),
+    "an infinity, which is near no number": lambda *a: jnp.full_like(right(*a), -jnp.inf),
+    "infinities among right elements": lambda x, *a: jnp.where(jnp.arange(x.shape[1]) < 9, jnp.inf, right(x, *a)),
 }
 
 
@@ -81,9 +85,12 @@ def _case(number: int) -> ExplicitCase:
     return ExplicitCase("p", signature, arrays, family=FAMILIES["normal"], draw=str(number))
 
 
-@pytest.mark.parametrize("words", RELATIONS)
-def test_what_wrong_elements_hold_is_named_or_nothing_is_claimed(words: str) -> None:
-    formula = RELATIONS[words]
+@pytest.mark.parametrize(
+    ("words", "formula"),
+    [*RELATIONS.items(), *(("", formula) for formula in WITHOUT_WORDS.values())],
+    ids=[*RELATIONS, *WITHOUT_WORDS],
+)
+def test_what_wrong_elements_hold_is_named_or_nothing_is_claimed(words: str, formula: Formula) -> None:
 
     def kernel(x: jax.Array, y: jax.Array, keep: jax.Array, count: jax.Array, mode: str) -> jax.Array:
         return elementwise(lambda u: u, formula(x, y, keep, count, mode))

@@ -133,6 +133,20 @@ def test_suspects_with_the_same_line_or_smallest_case_are_one(
     assert len(find_suspects(records, {PAIRING: {"n": 16}}, smallest)) == count
 
 
+@pytest.mark.parametrize(("values", "count"), [("[1]", 1), ("[2]", 2)])
+def test_wrong_values_at_the_smallest_case_of_a_wrong_access_are_no_other_bug(values: str, count: int) -> None:
+    """An interpreter pads arrays or clamps positions: it shows no access, and other signatures."""
+    records = _run(SIMULATED, lambda n, family: OUTSIDE if n % 16 else None)
+    records += _run("interpret", lambda n, family: _wrong(3.0) if n % 16 and n > 16 else None)
+    smallest = []
+    for backend, verdict, shown in ((SIMULATED, "out_of_bounds", "[1]"), ("interpret", "mismatch", values)):
+        origin = next(r for r in records if r.backend == backend and r.verdict.is_finding)
+        evidence = Evidence(index=(0,), actual=3.0, expected=1.0, arguments={"x": shown})
+        made = case(verdict=verdict, case="made", signature="n=17", backend=backend, evidence=evidence)
+        smallest.append(Reproducer(origin.case, made, 0, 9, True))
+    assert len(find_suspects(records, {PAIRING: {"n": 16}}, smallest)) == count
+
+
 def test_findings_that_depend_on_inputs_are_not_split_by_lengths() -> None:
     """A maximum that begins at 0 fails where padding hides no length: all of them are one bug."""
     records = _run("interpret", lambda n, family: _wrong(3.0) if n in (17, 33, 15, 49) else None)

@@ -1,6 +1,7 @@
 """Suspects: findings with one cause are one, findings with two are two, and each says where it shows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -187,23 +188,59 @@ def test_a_smallest_case_belongs_to_the_suspect_it_was_made_from() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refuted", "tested", "words"),
+    ("tested", "words"),
     [
-        ("", ("n is odd", None), "n is odd"),
-        ("signature", ("n is odd", None), "n is not a multiple of its block, 16"),
-        ("case", ("", "x holds a NaN"), "n is not a multiple of its block, 16"),
-        ("", ("", "x holds a NaN"), "x holds a NaN"),
-        ("", (None, "x holds a NaN"), "x holds a NaN and n is not a multiple of its block, 16"),
+        (("n is odd", None), "n is odd"),
+        (("", "x holds a NaN"), "x holds a NaN"),
+        ((None, "x holds a NaN"), "x holds a NaN and n is not a multiple of its block, 16"),
+        (("k or n is odd", "x holds a NaN"), "x holds a NaN, and k or n is odd"),
+        # one with exceptions gives way to one without
+        (("n is odd (some such cases pass)", None), "n is not a multiple of its block, 16"),
     ],
 )
-def test_a_condition_by_experiment_is_said_if_all_findings_fulfil_it(
-    refuted: str, tested: tuple[str | None, str | None], words: str
-) -> None:
+def test_a_condition_by_experiment_is_said(tested: tuple[str | None, str | None], words: str) -> None:
     records = _run(_tail)
-    first, *_, last = [r for r in records if r.verdict.is_finding]
-    condition = ConfirmedCondition(tested[0], 9, (getattr(last, refuted),) if refuted else (), tested[1])
+    first = next(r for r in records if r.verdict.is_finding)
+    condition = ConfirmedCondition(tested[0], 9, (), tested[1])
     (suspect,) = _of(records, Reproducer(first.case, first, 0, 9, True, condition=condition))
     assert suspect.condition == words
+
+
+@pytest.mark.parametrize(("by", "group", "sizes"), [
+    ("signature", "structural", [44, 4]), ("case", "structural", [47, 1]), ("case", "invariants", [48]),
+])  # fmt: skip
+def test_findings_that_do_not_fulfil_a_tested_condition_are_another_suspect(
+    by: str, group: str, sizes: list[int]
+) -> None:
+    """They passed in the experiment, which says nothing of invariants: those only refute the condition."""
+    records = _run(_tail)
+    first, *_, last = [r for r in records if r.verdict.is_finding]
+    moved = [replace(r, group=group) if getattr(r, by) == getattr(last, by) else r for r in records]
+    condition = ConfirmedCondition("n is at most 48", 9, (getattr(last, by),))
+    suspects = _of(moved, Reproducer(first.case, first, 0, 9, True, condition=condition))
+    assert [len(suspect.findings) for suspect in suspects] == sizes
+    assert (suspects[0].condition == "n is at most 48") is (len(sizes) > 1)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "fault", "title"),
+    [
+        (NAN, FaultLocation("k.py:5", "x / y", "0 / 0 is nan", True, cause="0 / 0"), "NaN from 0 / 0"),
+        (WRONG, FaultLocation("k.py:5", "x", "adding 1 fixes the result", True),
+         "wrong values: adding 1 fixes the result"),
+        (WRONG, FaultLocation("k.py:5", "x", "adding 1 fixes the result", False), "wrong values"),
+        (SLIGHT, FaultLocation("k.py:5", "x", "it fixes the result", False, cause="a rounding to bfloat16"),
+         "insufficient precision, or another formula from a rounding to bfloat16"),
+        # the smallest case shows something else
+        (WRONG, FaultLocation("k.py:5", "x / y", "0 / 0 is nan", True, cause="0 / 0"), "wrong values from 0 / 0"),
+    ],
+)  # fmt: skip
+def test_a_title_says_what_an_experiment_showed(evidence: Evidence, fault: FaultLocation, title: str) -> None:
+    verdict, detail, _ = _mismatch(evidence)
+    record = case(verdict=verdict, detail=detail, message=detail.text(), evidence=evidence)
+    (suspect,) = _of([record], Reproducer(record.case, record, 0, 9, True, fault))
+    assert suspect.title == title
+    assert sum(fault.words in text for text in describe_suspect(suspect).texts) == 1
 
 
 @pytest.mark.parametrize("records", [_run(_tail), _run(_outside, "simulate:sm_90"), _run(_unlowered, "lower:sm_90")])
@@ -225,6 +262,18 @@ def test_a_suspect_is_told_in_at_most_twelve_lines(records: list[Record]) -> Non
 )
 def test_messages_that_say_the_same_are_alike(one: str, other: str) -> None:
     assert without_numbers(one) == without_numbers(other)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "words"),
+    [(("bfloat16",), "a rounding to bfloat16"), (("bfloat16", "float16"), "a rounding to the dtype")],
+)
+def test_a_rounding_to_the_dtype_of_each_case_is_named_by_none(dtypes: Sequence[str], words: str) -> None:
+    records = _run(lambda *_: _mismatch(SLIGHT), dtypes=dtypes)
+    smallest = replace(records[0], dtype="bfloat16")
+    fault = FaultLocation("k.py:5", "x", "it fixes the result", True, cause="a rounding to bfloat16")
+    (suspect,) = _of(records, Reproducer(records[0].case, smallest, 0, 9, True, fault))
+    assert suspect.headline.endswith(f" from {words}")
 
 
 def test_a_pass_makes_no_suspect() -> None:

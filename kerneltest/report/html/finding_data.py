@@ -19,6 +19,7 @@ from kerneltest.report.rerun_commands import pytest_command, python_lines, repro
 from kerneltest.report.text.lines import truncate
 from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_function
 from kerneltest.triage.attribution import attributions
+from kerneltest.triage.conditions import join_clauses
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import Level
 
@@ -279,7 +280,7 @@ def _conditions(suspect: Suspect) -> Iterator[str]:
             such = f"such {what}{'s' * (condition.fulfilled != 1)} {'fails' if condition.failing == 1 else 'fail'}"
             count = f"{condition.failing:,} of {condition.fulfilled:,} {such}{others}"
             yield _truncate(f"{condition.words}: {count}")
-    if (tested := suspect.tested) is not None and (words := " and ".join(filter(None, (tested.inputs, tested.words)))):
+    if (tested := suspect.tested) is not None and (words := join_clauses((tested.inputs, tested.words))):
         yield _truncate(f"{words}: confirmed with {tested.cases:,} cases made to test it")
 
 

@@ -92,7 +92,8 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
     if fault is not None:
         what = "root cause" if fault.confirmed else "possible root cause"
         yield Line(LineKind.NOTE, f"{what}: {fault.place}   {fault.operation}")
-        yield Line(LineKind.PLAIN, f"  {fault.words}")
+        if fault.words not in title:
+            yield Line(LineKind.PLAIN, f"  {fault.words}")
         if fault.alternatives:
             yield Line(LineKind.PLAIN, f"  or {', '.join(fault.alternatives[:4])}: a change there fixes it as well")
     elif suspect.level is not Level.BUILD and (places := [place for place in suspect.lines[:3] if place not in title]):
