@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
@@ -21,6 +22,7 @@ from kerneltest.core.children import Child, Children
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.trace.tracing import trace_function
+from tests.corpus import twin
 
 X = (ShapeDtype((4,), np.dtype(np.float32)),)
 INSTALLED = importlib.util.find_spec("jax_cuda13_plugin") is not None
@@ -108,6 +110,42 @@ def test_each_target_compiles_in_a_process_of_its_own() -> None:
         return plgpu.kernel(body, out_type=out, scratch_types={"barrier": barrier})(x)
 
     pairing = _pairing(arrives, 128, x=kt.array("m n", "float32"))
-    for kernel, target in ((pairing, "sm_100"), (PAIRINGS["mosaic_gpu"], "sm_90"), (PAIRINGS["triton"], "sm_80")):
+    mosaic = PAIRINGS["mosaic_gpu"]
+    for kernel, target in ((pairing, "sm_100"), (mosaic, "sm_90"), (PAIRINGS["triton"], "sm_80"), (mosaic, "sm_120")):
         result = kt.check(kernel, backends=[f"compile:xla-{target}"], depth="quick")
         assert result.ok, result.findings[0].message
+
+
+@needs_xla
+def test_facts_of_a_mosaic_gpu_kernel_are_those_of_ptxas_and_of_its_module() -> None:
+    right = twin("blackwell: wrong phase").right()
+    for _ in range(2):  # XLA compiles a kernel once in a process
+        (record,) = kt.check(right, backends=["compile:xla-sm_100"], depth="quick").records
+        (facts,) = record.compiler_metrics.values()
+        assert 0 < facts.pop("registers") <= 255
+        own = {"shared memory": 98340, "TMEM columns": 128, "barriers": 4} if jax.__version_info__ >= (0, 12) else {}
+        assert facts == {**own, "stack": 0, "spills": 0}
+        assert record.advice == ()
+
+
+@needs_xla
+def test_registers_that_spill_are_advised_on_and_a_cluster_has_its_shape() -> None:
+    def exponential(x: Any) -> Any:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            rows = jax.lax.axis_index("c")
+            o_ref[rows] = jnp.exp(x_ref[rows])
+
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return plgpu.kernel(body, out_type=out, cluster=(2,), cluster_names=("c",))(x)
+
+    pairing = kt.oracle_for(
+        exponential,
+        x=kt.array("c m n", "float32"),
+        dims={"c": kt.dim(values=(2,)), "m": kt.dim(values=(256,)), "n": kt.dim(values=(512,))},
+    )(np.exp)
+    (record,) = kt.check(pairing, backends=["compile:xla-sm_90"], depth="quick").records
+    (facts,) = record.compiler_metrics.values()
+    assert facts["spills"] > 0
+    assert f"{facts['spills']} bytes per thread spilled" in record.advice[0]
+    if jax.__version_info__ >= (0, 12):
+        assert (facts["cluster x"], facts["cluster y"], facts["cluster z"]) == (2, 1, 1)
