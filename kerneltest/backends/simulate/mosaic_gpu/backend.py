@@ -1,6 +1,7 @@
 """The simulate tier for Mosaic GPU kernels."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -152,8 +153,10 @@ class SimulatedKernel:
             if argument >= len(memories):
                 raise unsupported_failure("scratch in global memory")
             values[number] = Ref(memories[argument], layout)
-        for corner in _corners(self.shape.grid, self.shape.cluster):
-            cluster = Cluster(timing, seed, faults, self.shape)
+        waiting = deque(_corners(self.shape.grid, self.shape.cluster))
+        while waiting:
+            corner = waiting.popleft()
+            cluster = Cluster(timing, seed, faults, self.shape, waiting)
             threads = []
             for rank in _corners(self.shape.cluster, (1, 1, 1)):
                 index = corner[0] + rank[0], corner[1] + rank[1], corner[2] + rank[2]

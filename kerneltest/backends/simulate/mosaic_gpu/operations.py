@@ -299,8 +299,8 @@ _IN_BOUNDS = 1  # JAX's number for a copy that promises to be
 
 def _load_tile(thread: Thread, op: Operation, *operands: Any) -> None:
     (ref,), (target,), barrier, indices, predicate, peer, *_ = [*_segments(op, operands), (), ()]
-    if peer or not barrier or "leader_tracked" in op.attributes:
-        raise unsupported_failure("a copy without a barrier, from another device, or tracked by a leader", op.place)
+    if peer or not barrier:
+        raise unsupported_failure("a copy without a barrier, or from another device", op.place)
     if predicate and not predicate[0]:
         return
     windows = list(zip(indices, op.attributes["slice_lengths"], strict=True))
@@ -311,7 +311,12 @@ def _load_tile(thread: Thread, op: Operation, *operands: Any) -> None:
         for rank, block in sorted(own.cluster.blocks.items())
         if all(rank[i] == own.rank[i] for i in range(3) if i not in axes)
     ]
-    if len(blocks) > 1:
+    tracked = op.attributes.get("leader_tracked", "") if len(blocks) > 1 else ""
+    leader = blocks[0] if tracked else None  # whose barrier counts the bytes of all
+    if partitioned := _PARTITIONED.search(tracked):
+        windows = _own_part(windows, int(partitioned[1]), blocks.index(own), len(blocks))
+        blocks = [own]
+    elif len(blocks) > 1:
         windows, target = _part(op, windows, target, blocks.index(own), len(blocks))
     layout, inside = target.layout, _inside(ref, windows)
     full = inside is not None and inside[0].shape == layout.shape
@@ -330,8 +335,18 @@ def _load_tile(thread: Thread, op: Operation, *operands: Any) -> None:
                 values[inside[1]] = ref.memory.load(inside[0])
             block.shared.store(layout, values.reshape(layout.shape))
 
-        size = layout.addresses.size * layout.dtype.itemsize
-        thread.start(Flight(agent, apply, op.place, block.barriers[barrier[0]], size))
+        thread.start(Flight(agent, apply, op.place, (leader or block).barriers[barrier[0]], layout.size))
+
+
+_PARTITIONED = re.compile(r"copy_partitioned<axis = (\d+)>")
+
+
+def _own_part(windows: Windows, axis: int, part: int, parts: int) -> Windows:
+    # Each block copies a part of the tile along an axis of it, and gets no more.
+    at = [i for i, (_, length) in enumerate(windows) if length >= 0][axis]
+    start, length = windows[at]
+    size = length // parts
+    return [*windows[:at], (start + part * size, size), *windows[at + 1 :]]
 
 
 def _part(op: Operation, windows: Windows, ref: Ref, part: int, parts: int) -> tuple[Windows, Ref]:
@@ -437,45 +452,104 @@ def _wait_products(thread: Thread, keep: int) -> None:
 
 def _tensor_memory(thread: Thread, op: Operation, *_: Any) -> Ref:
     kind, layouts = op.types[0], thread.block.cluster.shape.layouts
-    if len(kind.shape) != 2 or kind.shape[0] > TMEM_ROWS or op.attributes.get("collective"):
-        raise unsupported_failure(f"tensor memory of shape {kind.shape}, or of two blocks", op.place)
+    scales = kind.dtype.itemsize == 1
+    if len(kind.shape) != 2 or (kind.shape[0] > TMEM_ROWS and not scales):
+        raise unsupported_failure(f"tensor memory of shape {kind.shape}", op.place)
     if op.results not in layouts:
         start = 4 * op.attributes.get("offset", 0)  # in columns of 32 bits
         rows, columns = np.arange(kind.shape[0])[:, None], np.arange(kind.shape[1])
-        layouts[op.results] = Layout((rows * TMEM_ROW_BYTES + start) // kind.dtype.itemsize + columns, kind.dtype)
+        if scales:  # each column has those of 32 rows, and 4 along the contracted axis
+            words = (rows // 128 * (kind.shape[1] // 4) + columns // 4) * 4 + rows % 128 // 32
+            at = rows % 32 * TMEM_ROW_BYTES + start + words * 4 + columns % 4
+        else:
+            at = (rows * TMEM_ROW_BYTES + start) // kind.dtype.itemsize + columns
+        layouts[op.results] = Layout(at, kind.dtype)
     return Ref(thread.block.tensor, layouts[op.results])
 
 
 def _tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
-    (out,), (a,), (b,), (accumulates,), *others = _segments(op, operands)
-    if op.attributes.get("collective") or any(map(len, others)):
-        raise unsupported_failure("a product of two blocks, with scales or with sparse operands", op.place)
+    (out,), (a,), (b,), (accumulates,), a_scale, b_scale, *others = [*_segments(op, operands), (), ()]
+    blocks = _blocks_of_product(thread, op)
+    if any(map(len, others)):
+        raise unsupported_failure("a product with sparse operands", op.place)
+    if len(blocks) > 1 and (a_scale or out.layout.shape[0] != TMEM_ROWS):
+        raise unsupported_failure("a product of two blocks with scales, or of fewer than 256 rows", op.place)
+    # Each block has its rows of `out` and `a`, and its columns of `b`.
+    outs, lefts, rights = ([_in_block(thread, block, ref) for block in blocks] for ref in (out, a, b))
     agent = thread.block.cluster.operation(thread, "tcgen05_mma", op.place)
     issued = thread.issued[0]
-    agent.known |= issued.tensor_events  # the products of a thread follow each other
-    _check_reads(agent, op, a, b, out if accumulates else None)
-    out.check(agent, Access.STORE, op.place)
+    agent.known |= issued.tensor_events  # what a thread starts on the tensor core follows what it started before
+    for left, right, result in zip(lefts, rights, outs, strict=True):
+        _check_reads(agent, op, left, right, *a_scale, *b_scale, result if accumulates else None)
+        result.check(agent, Access.STORE, op.place)
 
     def apply() -> None:
-        result = product(a.memory.load(a.layout), b.memory.load(b.layout), out.layout.dtype)
-        if accumulates:
-            result = result + out.memory.load(out.layout).astype(result.dtype)
-        out.memory.store(out.layout, result.astype(out.layout.dtype))
+        columns = np.concatenate([right.memory.load(right.layout) for right in rights], axis=1)
+        if b_scale:
+            columns = _scaled(columns.T, b_scale[0]).T
+        for left, ref in zip(lefts, outs, strict=True):
+            rows = left.memory.load(left.layout)
+            if a_scale:
+                rows = _scaled(rows, a_scale[0])
+            result = product(rows, columns, ref.layout.dtype)
+            if accumulates:
+                result = result + ref.memory.load(ref.layout).astype(result.dtype)
+            ref.memory.store(ref.layout, result.astype(ref.layout.dtype))
 
-    issued.tensor = (Flight(agent, apply, op.place, before=issued.tensor),)
-    issued.tensor_events |= agent.event
-    thread.start(*issued.tensor)
+    _start_on_tensor_core(thread, Flight(agent, apply, op.place, before=issued.tensor))
+
+
+def _start_on_tensor_core(thread: Thread, flight: Flight) -> None:
+    issued = thread.issued[0]
+    issued.tensor = (flight,)
+    issued.tensor_events |= flight.agent.event
+    thread.start(flight)
+
+
+def _scaled(values: Array, scales: Ref) -> Array:
+    # Rows with a scale for each block of elements; the products are exact.
+    factors = scales.memory.load(scales.layout).astype(np.float64)
+    return np.asarray(values.astype(np.float64) * np.repeat(factors, values.shape[1] // factors.shape[1], axis=1))
+
+
+def _store_scales(thread: Thread, op: Operation, ref: Ref, target: Ref) -> None:
+    if op.attributes.get("collective"):
+        raise unsupported_failure("scales of two blocks", op.place)
+    agent, issued = thread.block.cluster.operation(thread, "a copy of scales", op.place), thread.issued[0]
+    agent.known |= issued.tensor_events
+    _check_reads(agent, op, ref)
+    target.check(agent, Access.COPY, op.place)
+
+    def apply() -> None:
+        # From tiles of 32 x 16: the rows that are a multiple of 32 apart, and 4 along the contracted axis, in a row.
+        tiles = ref.memory.load(ref.layout)
+        tiles = tiles.reshape(*tiles.shape[:3], 4, 4).transpose(0, 3, 2, 1, 4)
+        target.memory.store(target.layout, tiles.reshape(target.layout.shape))
+
+    _start_on_tensor_core(thread, Flight(agent, apply, op.place, before=issued.tensor))
+
+
+def _blocks_of_product(thread: Thread, op: Operation) -> list[Block]:
+    # The blocks whose tensor cores work together: one, or two whose places along x differ in the last bit.
+    if not op.attributes.get("collective"):
+        return [thread.block]
+    x, *rest = thread.block.rank
+    return [thread.block.cluster.blocks[x - x % 2 + i, *rest] for i in range(2)]
+
+
+def _in_block(thread: Thread, block: Block, ref: Ref) -> Ref:
+    # The same part of the same memory in a block of the thread's cluster.
+    memory = block.tensor if ref.memory is thread.block.tensor else block.shared
+    return Ref(memory, ref.layout, ref.outside)
 
 
 def _commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool = True) -> None:
-    if op.attributes.get("collective"):
-        raise unsupported_failure("a commit for two blocks", op.place)
     if predicate:
-        agent = thread.block.cluster.operation(thread, "tcgen05_commit_arrive", op.place)
-        issued = thread.issued[0]
-        agent.event |= thread.release() | issued.tensor_events
-        barrier = thread.block.barriers[address]
-        thread.start(Flight(agent, lambda: None, op.place, barrier, before=issued.tensor))
+        issued, known = thread.issued[0], thread.release()
+        for block in _blocks_of_product(thread, op):
+            agent = thread.block.cluster.operation(thread, "tcgen05_commit_arrive", op.place)
+            agent.event |= known | issued.tensor_events
+            thread.start(Flight(agent, lambda: None, op.place, block.barriers[address], before=issued.tensor))
 
 
 def _load_tensor(thread: Thread, op: Operation, ref: Ref) -> Array:
@@ -497,21 +571,25 @@ def _wait_moves(thread: Thread, kind: str) -> None:
     thread.moves[kind] = 0
 
 
-_RESPONSE = 16  # bytes
+_RESPONSE = 16  # bytes: the place of the cancelled cluster's first block along x, y and z, and whether there is one
 
 
 def _cancel(thread: Thread, op: Operation, ref: Ref, address: int, predicate: bool = True) -> None:
-    # Each block runs by itself, as if all had started before the first request.
-    for block in thread.block.cluster.blocks.values() if predicate else ():
-        agent = thread.block.cluster.operation(thread, "a request to cancel", op.place)
+    if not predicate:
+        return
+    cluster = thread.block.cluster
+    taken = cluster.take_waiting()
+    response = np.array([*(taken or (0, 0, 0)), taken is not None], np.int32).view(np.int8)
+    for block in cluster.blocks.values():
+        agent = cluster.operation(thread, "a request to cancel", op.place)
         Ref(block.shared, ref.layout, ref.outside).check(agent, Access.COPY, op.place)
-        apply = partial(block.shared.store, ref.layout, np.zeros(ref.layout.shape, ref.layout.dtype))
+        apply = partial(block.shared.store, ref.layout, response.astype(ref.layout.dtype).reshape(ref.layout.shape))
         thread.start(Flight(agent, apply, op.place, block.barriers[address], _RESPONSE))
 
 
 def _query(thread: Thread, op: Operation, ref: Ref) -> tuple[int, int, int, bool]:
-    _load(thread, op, ref)
-    return 0, 0, 0, False
+    x, y, z, found = _load(thread, op, ref).astype(np.int8).reshape(-1).view(np.int32).tolist()
+    return x, y, z, bool(found)
 
 
 # Instructions in PTX.
@@ -718,6 +796,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "mosaic_gpu.slice_tmem": _tensor_memory,
     "mosaic_gpu.tcgen05_mma": _tensor_product,
     "mosaic_gpu.tcgen05_commit_arrive": _commit_tensor,
+    "mosaic_gpu.async_store_scales_smem_to_tmem": _store_scales,
     "mosaic_gpu.async_load_tmem": _load_tensor,
     "mosaic_gpu.async_store_tmem": _store_tensor,
     **dict.fromkeys(
