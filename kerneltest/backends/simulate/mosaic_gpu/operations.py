@@ -444,6 +444,13 @@ def _check_reads(agent: Agent, op: Operation, *references: Any) -> None:
             ref.check(agent, Access.LOAD, op.place)
 
 
+def _commit_products(thread: Thread) -> None:
+    # JAX documents that plgpu.wgmma waits for the products before it (Pallas:Mosaic GPU reference, "Waiting for the
+    # operation to complete"), and its own kernels rely on that.
+    thread.products.append([])
+    _wait_products(thread, keep=1)
+
+
 def _wait_products(thread: Thread, keep: int) -> None:
     _finish(thread, thread.products, keep)
     under_way = {id(flight) for group in thread.products for flight in group}
@@ -533,8 +540,8 @@ def _blocks_of_product(thread: Thread, op: Operation) -> list[Block]:
     # The blocks whose tensor cores work together: one, or two whose places along x differ in the last bit.
     if not op.attributes.get("collective"):
         return [thread.block]
-    x, *rest = thread.block.rank
-    return [thread.block.cluster.blocks[x - x % 2 + i, *rest] for i in range(2)]
+    x, y, z = thread.block.rank
+    return [thread.block.cluster.blocks[x - x % 2 + i, y, z] for i in range(2)]
 
 
 def _in_block(thread: Thread, block: Block, ref: Ref) -> Ref:
@@ -626,7 +633,7 @@ _PTX: Sequence[tuple[re.Pattern[str], Callable[[Compiler, Operation, str], Step 
     (re.compile(pattern), make)
     for pattern, make in {
         r"^bar\.sync \$0, (\d+);$": _named_barrier,
-        r"^wgmma\.commit_group()": lambda compiler, op, _: lambda thread: thread.products.append([]),
+        r"^wgmma\.commit_group()": lambda compiler, op, _: _commit_products,
         r"^wgmma\.wait_group\.sync\.aligned (\d+);": lambda compiler, op, keep: partial(_wait_products, keep=int(keep)),
         r"^cp\.async\.bulk\.commit_group()": lambda compiler, op, _: _commit_stores,
         r"^barrier\.cluster\.wait()": lambda compiler, op, _: lambda thread: _meet_cluster(thread, op),
