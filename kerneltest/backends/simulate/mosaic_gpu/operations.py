@@ -7,7 +7,6 @@ operands; an iterator that it returns yields what the thread waits for.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,8 @@ from kerneltest.backends.simulate.mosaic_gpu.arithmetic import (
     integer_function,
     integers_by_lane,
     is_integer_operation,
-    product,
 )
 from kerneltest.backends.simulate.mosaic_gpu.machine import (
-    TMEM_ROW_BYTES,
-    TMEM_ROWS,
     Barrier,
     Block,
     Flight,
@@ -33,11 +29,27 @@ from kerneltest.backends.simulate.mosaic_gpu.machine import (
     Wait,
     run_together,
 )
-from kerneltest.backends.simulate.mosaic_gpu.memory import Agent, Layout, Ref, tiled_layout
+from kerneltest.backends.simulate.mosaic_gpu.memory import Layout, Ref, tiled_layout
+from kerneltest.backends.simulate.mosaic_gpu.products import (
+    commit_products,
+    commit_tensor,
+    finish,
+    load,
+    load_tensor,
+    segments,
+    store_scales,
+    store_tensor,
+    tensor_memory,
+    tensor_product,
+    use,
+    wait_moves,
+    wait_products,
+    wgmma,
+    write,
+)
 from kerneltest.backends.simulate.mosaic_gpu.program import transforms_of
-from kerneltest.core.details import Access, Race, Visit
+from kerneltest.core.details import Access
 from kerneltest.core.dtypes import Array
-from kerneltest.core.verdicts import Verdict
 
 Waits = Iterator[Wait] | None
 Step = Callable[[Thread], Waits]
@@ -111,24 +123,10 @@ def _on_vectors(op: Operation, function: Callable[..., Any]) -> Step:
     def step(thread: Thread) -> None:
         if thread.pending:
             for number in op.operands:
-                _use(thread, thread.values[number], op.place)
+                use(thread, thread.values[number], op.place)
         compute(thread)
 
     return step
-
-
-def _use(thread: Thread, value: Any, place: str) -> None:
-    # Checks that a vector is not the accumulator of a product under way.
-    flight = thread.pending.get(id(value))
-    if flight is None:
-        return
-    visits = (
-        Visit(Access.LOAD, thread.program, place, thread.who),
-        Visit(Access.STORE, thread.program, flight.place, flight.agent.who),
-    )
-    words = f"an accumulator is {visits[0].text()} before plgpu.wgmma_wait, while it is {visits[1].text()}"
-    thread.block.cluster.faults.add(Verdict.RACE, Race("", "an accumulator", "", visits, words))
-    flight.complete()
 
 
 def _step_of(op: Operation, execute: Callable[..., Any]) -> Step:
@@ -208,7 +206,7 @@ def _element(ref: Ref, indices: Sequence[int]) -> Ref:
 def _load_scalar(thread: Thread, op: Operation, memory: Any, *indices: int) -> Any:
     if isinstance(memory, np.ndarray):  # in registers
         return memory[indices]
-    value = _load(thread, op, _element(memory, indices)).reshape(())
+    value = load(thread, op, _element(memory, indices)).reshape(())
     return value.item() if op.types[0].dtype.kind in "ib" else value
 
 
@@ -219,21 +217,10 @@ def _store_scalar(thread: Thread, op: Operation, value: Any, memory: Any, *indic
         _store(thread, op, np.asarray(value), _element(memory, indices))
 
 
-def _load(thread: Thread, op: Operation, ref: Ref) -> Array:
-    ref.check(thread, Access.LOAD, op.place)
-    return ref.memory.load(ref.layout)
-
-
 def _store(thread: Thread, op: Operation, values: Array, ref: Ref, *more: Any) -> None:
     if more or op.attributes.get("reduction_op") is not None or op.attributes.get("multimem"):
         raise unsupported_failure("a store that combines values", op.place)
-    _write(thread, thread, op, values, ref)
-
-
-def _write(thread: Thread, agent: Agent, op: Operation, values: Array, ref: Ref) -> None:
-    _use(thread, values, op.place)
-    ref.check(agent, Access.STORE, op.place)
-    ref.memory.store(ref.layout, values.astype(ref.layout.dtype))
+    write(thread, thread, op, values, ref)
 
 
 # Barriers, by their address in shared memory.
@@ -273,11 +260,6 @@ def _advance(thread: Thread, op: Operation, address: int, *index: int) -> int:
 # Copies by TMA.
 
 
-def _segments(op: Operation, operands: Sequence[Any]) -> list[Sequence[Any]]:
-    ends = np.cumsum(op.attributes["operandSegmentSizes"]).tolist()
-    return [operands[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
 Windows = list[tuple[int, int]]  # along each axis, the start and the length, -1 for an index
 
 
@@ -298,7 +280,7 @@ _IN_BOUNDS = 1  # JAX's number for a copy that promises to be
 
 
 def _load_tile(thread: Thread, op: Operation, *operands: Any) -> None:
-    (ref,), (target,), barrier, indices, predicate, peer, *_ = [*_segments(op, operands), (), ()]
+    (ref,), (target,), barrier, indices, predicate, peer, *_ = [*segments(op, operands), (), ()]
     if peer or not barrier:
         raise unsupported_failure("a copy without a barrier, or from another device", op.place)
     if predicate and not predicate[0]:
@@ -364,7 +346,7 @@ def _part(op: Operation, windows: Windows, ref: Ref, part: int, parts: int) -> t
 
 
 def _store_tile(thread: Thread, op: Operation, *operands: Any) -> None:
-    (ref,), (target,), indices, predicate, peer, *_ = [*_segments(op, operands), ()]
+    (ref,), (target,), indices, predicate, peer, *_ = [*segments(op, operands), ()]
     if peer or op.attributes.get("reduction_op") is not None or op.attributes.get("is_global_broadcast"):
         raise unsupported_failure("a copy that adds, or goes to another device", op.place)
     if not predicate or predicate[0]:
@@ -397,185 +379,11 @@ def _start_store(thread: Thread, op: Operation, ref: Ref, target: Ref, indices: 
     thread.start(flight)
 
 
-def _finish(thread: Thread, groups: list[list[Flight]], keep: int) -> int:
-    # Waits for all but the last groups; the very last is not committed yet. Returns the events of their writes.
-    writes = 0
-    while len(groups) - 1 > keep:
-        for flight in groups.pop(0):
-            flight.complete()
-            thread.known |= flight.agent.event
-            writes |= flight.writes
-    return writes
-
-
 def _wait_stores(thread: Thread, op: Operation) -> None:
     for issued in thread.issued:
-        issued.writes |= _finish(thread, issued.stores, op.attributes["group"])
+        issued.writes |= finish(thread, issued.stores, op.attributes["group"])
         if "read" not in op.attributes:
             thread.known |= issued.writes
-
-
-# Matrix products and tensor memory.
-
-
-def _wgmma(thread: Thread, op: Operation, before: Array, a: Any, b: Ref, *_: Any) -> Array:
-    agent = thread.block.cluster.operation(thread, "wgmma", op.place)
-    for flight in chain.from_iterable(thread.products):  # the products of a thread follow each other
-        agent.known |= flight.agent.event
-    _check_reads(agent, op, a, b)
-    result = np.empty(before.shape, op.types[0].dtype)
-    earlier = thread.pending.get(id(before))
-
-    def apply() -> None:
-        left, right = (x.memory.load(x.layout) if isinstance(x, Ref) else x for x in (a, b))
-        added = product(left, right, result.dtype)
-        result[...] = added + before.astype(added.dtype)
-
-    flight = Flight(agent, apply, op.place, before=(earlier,) if earlier else ())
-    thread.pending[id(result)] = flight
-    thread.products[-1].append(flight)
-    thread.start(flight)
-    return result
-
-
-def _check_reads(agent: Agent, op: Operation, *references: Any) -> None:
-    for ref in references:
-        if isinstance(ref, Ref):
-            ref.check(agent, Access.LOAD, op.place)
-
-
-def _commit_products(thread: Thread) -> None:
-    # JAX documents that plgpu.wgmma waits for the products before it (Pallas:Mosaic GPU reference, "Waiting for the
-    # operation to complete"), and its own kernels rely on that.
-    thread.products.append([])
-    _wait_products(thread, keep=1)
-
-
-def _wait_products(thread: Thread, keep: int) -> None:
-    _finish(thread, thread.products, keep)
-    under_way = {id(flight) for group in thread.products for flight in group}
-    thread.pending = {key: flight for key, flight in thread.pending.items() if id(flight) in under_way}
-
-
-def _tensor_memory(thread: Thread, op: Operation, *_: Any) -> Ref:
-    kind, layouts = op.types[0], thread.block.cluster.shape.layouts
-    scales = kind.dtype.itemsize == 1
-    if len(kind.shape) != 2 or (kind.shape[0] > TMEM_ROWS and not scales):
-        raise unsupported_failure(f"tensor memory of shape {kind.shape}", op.place)
-    if op.results not in layouts:
-        start = 4 * op.attributes.get("offset", 0)  # in columns of 32 bits
-        rows, columns = np.arange(kind.shape[0])[:, None], np.arange(kind.shape[1])
-        if scales:  # each column has those of 32 rows, and 4 along the contracted axis
-            words = (rows // 128 * (kind.shape[1] // 4) + columns // 4) * 4 + rows % 128 // 32
-            at = rows % 32 * TMEM_ROW_BYTES + start + words * 4 + columns % 4
-        else:
-            at = (rows * TMEM_ROW_BYTES + start) // kind.dtype.itemsize + columns
-        layouts[op.results] = Layout(at, kind.dtype)
-    return Ref(thread.block.tensor, layouts[op.results])
-
-
-def _tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
-    (out,), (a,), (b,), (accumulates,), a_scale, b_scale, *others = [*_segments(op, operands), (), ()]
-    blocks = _blocks_of_product(thread, op)
-    if any(map(len, others)):
-        raise unsupported_failure("a product with sparse operands", op.place)
-    if len(blocks) > 1 and (a_scale or out.layout.shape[0] != TMEM_ROWS):
-        raise unsupported_failure("a product of two blocks with scales, or of fewer than 256 rows", op.place)
-    # Each block has its rows of `out` and `a`, and its columns of `b`.
-    outs, lefts, rights = ([_in_block(thread, block, ref) for block in blocks] for ref in (out, a, b))
-    agent = thread.block.cluster.operation(thread, "tcgen05_mma", op.place)
-    issued = thread.issued[0]
-    agent.known |= issued.tensor_events  # what a thread starts on the tensor core follows what it started before
-    for left, right, result in zip(lefts, rights, outs, strict=True):
-        _check_reads(agent, op, left, right, *a_scale, *b_scale, result if accumulates else None)
-        result.check(agent, Access.STORE, op.place)
-
-    def apply() -> None:
-        columns = np.concatenate([right.memory.load(right.layout) for right in rights], axis=1)
-        if b_scale:
-            columns = _scaled(columns.T, b_scale[0]).T
-        for left, ref in zip(lefts, outs, strict=True):
-            rows = left.memory.load(left.layout)
-            if a_scale:
-                rows = _scaled(rows, a_scale[0])
-            result = product(rows, columns, ref.layout.dtype)
-            if accumulates:
-                result = result + ref.memory.load(ref.layout).astype(result.dtype)
-            ref.memory.store(ref.layout, result.astype(ref.layout.dtype))
-
-    _start_on_tensor_core(thread, Flight(agent, apply, op.place, before=issued.tensor))
-
-
-def _start_on_tensor_core(thread: Thread, flight: Flight) -> None:
-    issued = thread.issued[0]
-    issued.tensor = (flight,)
-    issued.tensor_events |= flight.agent.event
-    thread.start(flight)
-
-
-def _scaled(values: Array, scales: Ref) -> Array:
-    # Rows with a scale for each block of elements; the products are exact.
-    factors = scales.memory.load(scales.layout).astype(np.float64)
-    return np.asarray(values.astype(np.float64) * np.repeat(factors, values.shape[1] // factors.shape[1], axis=1))
-
-
-def _store_scales(thread: Thread, op: Operation, ref: Ref, target: Ref) -> None:
-    if op.attributes.get("collective"):
-        raise unsupported_failure("scales of two blocks", op.place)
-    agent, issued = thread.block.cluster.operation(thread, "a copy of scales", op.place), thread.issued[0]
-    agent.known |= issued.tensor_events
-    _check_reads(agent, op, ref)
-    target.check(agent, Access.COPY, op.place)
-
-    def apply() -> None:
-        # From tiles of 32 x 16: the rows that are a multiple of 32 apart, and 4 along the contracted axis, in a row.
-        tiles = ref.memory.load(ref.layout)
-        tiles = tiles.reshape(*tiles.shape[:3], 4, 4).transpose(0, 3, 2, 1, 4)
-        target.memory.store(target.layout, tiles.reshape(target.layout.shape))
-
-    _start_on_tensor_core(thread, Flight(agent, apply, op.place, before=issued.tensor))
-
-
-def _blocks_of_product(thread: Thread, op: Operation) -> list[Block]:
-    # The blocks whose tensor cores work together: one, or two whose places along x differ in the last bit.
-    if not op.attributes.get("collective"):
-        return [thread.block]
-    x, y, z = thread.block.rank
-    return [thread.block.cluster.blocks[x - x % 2 + i, y, z] for i in range(2)]
-
-
-def _in_block(thread: Thread, block: Block, ref: Ref) -> Ref:
-    # The same part of the same memory in a block of the thread's cluster.
-    memory = block.tensor if ref.memory is thread.block.tensor else block.shared
-    return Ref(memory, ref.layout, ref.outside)
-
-
-def _commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool = True) -> None:
-    if predicate:
-        issued, known = thread.issued[0], thread.release()
-        for block in _blocks_of_product(thread, op):
-            agent = thread.block.cluster.operation(thread, "tcgen05_commit_arrive", op.place)
-            agent.event |= known | issued.tensor_events
-            thread.start(Flight(agent, lambda: None, op.place, block.barriers[address], before=issued.tensor))
-
-
-def _load_tensor(thread: Thread, op: Operation, ref: Ref) -> Array:
-    agent = thread.block.cluster.operation(thread, "async_load_tmem", op.place)
-    _check_reads(agent, op, ref)
-    thread.moves["ld"] |= agent.event
-    return ref.memory.load(ref.layout)
-
-
-def _store_tensor(thread: Thread, op: Operation, values: Array, ref: Ref) -> None:
-    agent = thread.block.cluster.operation(thread, "async_store_tmem", op.place)
-    agent.known |= thread.moves["st"]  # the stores of a thread follow each other
-    thread.moves["st"] |= agent.event
-    _write(thread, agent, op, values, ref)
-
-
-def _wait_moves(thread: Thread, kind: str) -> None:
-    thread.known |= thread.moves[kind]
-    thread.moves[kind] = 0
 
 
 _RESPONSE = 16  # bytes: the place of the cancelled cluster's first block along x, y and z, and whether there is one
@@ -595,7 +403,7 @@ def _cancel(thread: Thread, op: Operation, ref: Ref, address: int, predicate: bo
 
 
 def _query(thread: Thread, op: Operation, ref: Ref) -> tuple[int, int, int, bool]:
-    x, y, z, found = _load(thread, op, ref).astype(np.int8).reshape(-1).view(np.int32).tolist()
+    x, y, z, found = load(thread, op, ref).astype(np.int8).reshape(-1).view(np.int32).tolist()
     return x, y, z, bool(found)
 
 
@@ -633,11 +441,11 @@ _PTX: Sequence[tuple[re.Pattern[str], Callable[[Compiler, Operation, str], Step 
     (re.compile(pattern), make)
     for pattern, make in {
         r"^bar\.sync \$0, (\d+);$": _named_barrier,
-        r"^wgmma\.commit_group()": lambda compiler, op, _: _commit_products,
-        r"^wgmma\.wait_group\.sync\.aligned (\d+);": lambda compiler, op, keep: partial(_wait_products, keep=int(keep)),
+        r"^wgmma\.commit_group()": lambda compiler, op, _: commit_products,
+        r"^wgmma\.wait_group\.sync\.aligned (\d+);": lambda compiler, op, keep: partial(wait_products, keep=int(keep)),
         r"^cp\.async\.bulk\.commit_group()": lambda compiler, op, _: _commit_stores,
         r"^barrier\.cluster\.wait()": lambda compiler, op, _: lambda thread: _meet_cluster(thread, op),
-        r"^tcgen05\.wait::(ld|st)": lambda compiler, op, kind: partial(_wait_moves, kind=kind),
+        r"^tcgen05\.wait::(ld|st)": lambda compiler, op, kind: partial(wait_moves, kind=kind),
         r"mapa\.shared::cluster\.u32 .*mbarrier\.arrive\.shared::cluster()": _remote_arrival,
         r"^(barrier\.cluster\.arrive|fence\.|wgmma\.fence|setmaxnreg|griddepcontrol)": (lambda compiler, op, _: None),
     }.items()
@@ -780,7 +588,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "memref.alloca": lambda thread, op: np.zeros(op.types[0].shape, object),
     "memref.load": _load_scalar,
     "memref.store": _store_scalar,
-    "mosaic_gpu.vector_load": _load,
+    "mosaic_gpu.vector_load": load,
     "mosaic_gpu.vector_store": _store,
     "nvvm.fence.proxy": lambda thread, op: thread.block.shared.fence(thread),
     # Barriers and copies.
@@ -798,14 +606,14 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "mosaic_gpu.try_cluster_cancel": _cancel,
     "mosaic_gpu.query_cluster_cancel": _query,
     # Matrix products and tensor memory.
-    "mosaic_gpu.wgmma": _wgmma,
-    "mosaic_gpu.tmem_alloc": _tensor_memory,
-    "mosaic_gpu.slice_tmem": _tensor_memory,
-    "mosaic_gpu.tcgen05_mma": _tensor_product,
-    "mosaic_gpu.tcgen05_commit_arrive": _commit_tensor,
-    "mosaic_gpu.async_store_scales_smem_to_tmem": _store_scales,
-    "mosaic_gpu.async_load_tmem": _load_tensor,
-    "mosaic_gpu.async_store_tmem": _store_tensor,
+    "mosaic_gpu.wgmma": wgmma,
+    "mosaic_gpu.tmem_alloc": tensor_memory,
+    "mosaic_gpu.slice_tmem": tensor_memory,
+    "mosaic_gpu.tcgen05_mma": tensor_product,
+    "mosaic_gpu.tcgen05_commit_arrive": commit_tensor,
+    "mosaic_gpu.async_store_scales_smem_to_tmem": store_scales,
+    "mosaic_gpu.async_load_tmem": load_tensor,
+    "mosaic_gpu.async_store_tmem": store_tensor,
     **dict.fromkeys(
         "mosaic_gpu.tmem_relinquish_alloc_permit mosaic_gpu.tmem_dealloc nvvm.tcgen05.fence".split(), _nothing
     ),
