@@ -360,7 +360,8 @@ def _casts(*casts: Any) -> Callable[[jax.Array], jax.Array]:
 @pytest.mark.skipif(jax.__version_info__ < (0, 11), reason="JAX lowers without the dialect whose layouts are inferred")
 def test_casts_that_disagree_are_named_with_their_lines() -> None:
     layouts = mosaic_gpu.Layout
-    assert lower(_matrix(_casts(layouts.WGMMA, layouts.WGMMA), 128, 128), TARGETS["sm_90"])
+    if jax.__version_info__ >= (0, 12):  # before, it stores no such layout to global memory
+        assert lower(_matrix(_casts(layouts.WGMMA, layouts.WGMMA), 128, 128), TARGETS["sm_90"])
     with pytest.raises(Failure, match="disagree") as caught:
         lower(_matrix(_casts(layouts.WGMMA, layouts.TCGEN05), 128, 128), TARGETS["sm_90"])
     said = str(caught.value)
@@ -383,7 +384,7 @@ def test_a_pallas_call_is_lowered_to_mosaic_gpu_while_jax_does() -> None:
         return pl.pallas_call(lambda x, o: None, x, compiler_params=mosaic_gpu.CompilerParams())(x)
 
     (stage,) = resolve(["lower:sm_90"])
-    with nullcontext() if jax.__version_info__ < (0, 12) else pytest.raises(Failure) as caught:
+    with nullcontext() if jax.__version_info__ < (0, 11) else pytest.raises(Failure) as caught:
         stage.prepare(_traced(call, n=128))
     if caught is not None:
         assert caught.value.verdict == "unimplemented"
