@@ -14,5 +14,5 @@ for line in sys.stdin:
         print("loc(\"kernels/here.py\":7:3): error: 'nvvm.tcgen05.alloc' is not supported", file=sys.stderr, flush=True)
         answer = {"verdict": "compile_error", "error": "JaxRuntimeError", "message": "Pass pipeline failed"}
     else:
-        answer = {"hlo": "HloModule jit_run"}
+        answer = {"hlo": "HloModule jit_run", "reports": []}
     print(json.dumps(answer), flush=True)

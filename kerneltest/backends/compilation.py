@@ -96,7 +96,7 @@ class CompileTier(LowerTier):
     def prepare(self, traced: Traced) -> Artifact:
         calls = self.lower(traced)
         compiled: dict[str, CompiledCall] = {}
-        for name, call in _unique_names(calls):
+        for name, call in unique_names(calls):
             try:
                 compiled[name] = self.compile(call)
             except Failure as failure:
@@ -118,8 +118,8 @@ class CompileTier(LowerTier):
 _Call = TypeVar("_Call", bound=LoweredCall)
 
 
-# Returns calls with their names, which are numbered if several calls share one.
-def _unique_names(calls: Sequence[_Call]) -> list[tuple[str, _Call]]:
+def unique_names(calls: Sequence[_Call]) -> list[tuple[str, _Call]]:
+    """Returns calls with their names, which are numbered if several calls share one."""
     names = [call.name for call in calls]
     return [
         (f"{n}.{i}" if names.count(n) > 1 else n, call) for i, (n, call) in enumerate(zip(names, calls, strict=True))
@@ -127,7 +127,7 @@ def _unique_names(calls: Sequence[_Call]) -> list[tuple[str, _Call]]:
 
 
 def _texts(calls: Sequence[LoweredCall]) -> dict[str, str]:
-    return {f"{name}.{call.suffix}": call.text for name, call in _unique_names(calls) if call.suffix}
+    return {f"{name}.{call.suffix}": call.text for name, call in unique_names(calls) if call.suffix}
 
 
 def prefix(detail: Detail, text: str) -> Detail:

@@ -10,6 +10,7 @@ import jax
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.source_location import relative_path
+from kerneltest.core.targets import KIB, MIB
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
 from kerneltest.trace.tracing import Call
@@ -65,6 +66,11 @@ class Excess:
     needed: int | None = None
     available: int | None = None
     unit: str = ""
+
+
+def format_size(size: int) -> str:
+    """Returns a number of bytes with its unit."""
+    return f"{size / MIB:.3g} MiB" if size >= MIB else f"{size / KIB:.3g} KiB"
 
 
 # A text with a place for each group of a pattern, or a function of the groups.

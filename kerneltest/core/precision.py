@@ -210,8 +210,8 @@ FUNCTIONS = frozenset(_NVIDIA) - frozenset("add subtract multiply square rsqrt".
 
 XLA_CPU = Precision("XLA on a CPU", _XLA_CPU, flushes=True, exact_quotients=True)  # flushes: jax-ml/jax issue 16200
 # Inside Pallas kernels. Functions flush through their approximations (ex2.approx.ftz.f32, sqrt.approx.ftz.f32).
-# Hopper sums products of float8 in about 14 bits: DeepSeek-V3 Technical Report, section 3.3. Of subnormal float16, sums
-# were off by 0.86 times 2^-38 |y| on an H200.
+# Hopper's wgmma sums products of float8 in about 14 bits: DeepSeek-V3 Technical Report, section 3.5.2; Blackwell's
+# tcgen05 in 25, by DeepGEMM issue 176. Of subnormal float16, sums were off by 0.86 times 2^-38 |y| on an H200.
 NVIDIA = Precision(
     "NVIDIA",
     _NVIDIA,

@@ -17,6 +17,7 @@ from kerneltest.records.journal import Journal, Phase
 from kerneltest.records.run_plan import innermost_function
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.tracing import Traced, trace
+from kerneltest.trace.walk import primitive_name
 
 NO_CALL = "no signature reaches a Pallas call, so there is no kernel to test"
 
@@ -152,6 +153,13 @@ class Applicability:
                 place = location_of_argument(line_of(call.equation.source_info), "interpret")
                 if _INTERPRETS.search(source_line(place)):
                     yield place
+
+
+def runs_on_triton(backend: Backend, kernel: Traced) -> bool:
+    """Returns whether a backend lowers a call of a kernel by JAX's Triton backend, as it does a `pallas_call`."""
+    return backend.platform in ("cuda", "rocm") and any(
+        primitive_name(call.equation) == "pallas_call" and call.dialect in ("any", "triton") for call in kernel.calls
+    )
 
 
 def reaches_kernel(traced: Traced) -> bool:

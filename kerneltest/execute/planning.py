@@ -15,7 +15,7 @@ from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing, matches_backend
-from kerneltest.execute.applicability import Applicability, PlanTraces, absence, note_traces
+from kerneltest.execute.applicability import Applicability, PlanTraces, absence, note_traces, runs_on_triton
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.invariant_group import InvariantGroup
@@ -39,7 +39,13 @@ from kerneltest.records.run_plan import (
     digest_ids,
 )
 from kerneltest.trace.jax_environment import jax_environment, jax_settings
-from kerneltest.trace.tracing import device_problem, version_problem, without_debugging
+from kerneltest.trace.tracing import (
+    TRITON_IS_DEPRECATED,
+    Traced,
+    device_problem,
+    version_problem,
+    without_debugging,
+)
 
 # The groups of families of a run, built-in, by extensions and by users.
 
@@ -110,6 +116,7 @@ class PairingPlan:
     not_applicable: tuple[NotApplicable, ...]
     problem: str = ""  # why there is nothing to test, whatever the backend; "" if there is something
     remark: str = ""  # on the kernel's source; "" for none
+    on_triton: tuple[str, ...] = ()  # backends that lower a `pallas_call` of it by JAX's deprecated Triton backend
     seconds: float = 0.0  # the time that planning took
 
 
@@ -172,6 +179,7 @@ def _plan(
     journal = traces.journal
     applicability = Applicability(pairing, settings.depth, traces)
     available: list[Backend] = []
+    on_triton: list[str] = []
     absent: list[Item] = []
     not_applicable: list[NotApplicable] = []
     for backend in backends:
@@ -190,8 +198,10 @@ def _plan(
             absent.append(_absent_item(pairing, pairing_id, backend, failure, count, settings))
         else:
             available.append(backend)
+        if not reason and isinstance(kernel, Traced) and runs_on_triton(backend, kernel):
+            on_triton.append(backend.id)
     items = (*_items(pairing, pairing_id, available, settings, journal), *absent)
-    return PairingPlan(items, tuple(not_applicable), applicability.problem(), applicability.remark())
+    return PairingPlan(items, tuple(not_applicable), applicability.problem(), applicability.remark(), tuple(on_triton))
 
 
 # Each group of a backend in a dtype is a step of its own in the journal, so that a long plan is not taken for a hang.
@@ -216,6 +226,19 @@ def _items(
                     item = Item(name, own, pairing_id, backend, dtype, group, settings, lowered, arbiter)
                     if isinstance(group, FuzzGroup) or next(item.cases(), None) is not None:
                         yield item
+
+
+def _deprecated(plans: Sequence[PairingPlan]) -> str:
+    """Returns what the kernels of a plan lose when JAX removes its Triton backend, or ""."""
+    found = [plan for plan in plans if plan.on_triton and plan.items]
+    if not found or not TRITON_IS_DEPRECATED:
+        return ""
+    backends = dict.fromkeys(name for plan in found for name in plan.on_triton)
+    count = f"{len(found)} pairings, the first" if len(found) > 1 else "pairing"
+    return (
+        f"JAX will remove Pallas on Triton, and {count} {found[0].items[0].pairing_id}, will then lose "
+        f"{', '.join(backends)}: docs/how-to/mosaic-gpu.md is the way to Mosaic GPU"
+    )
 
 
 def build_plan(
@@ -257,6 +280,7 @@ def build_plan(
             **jax_environment(),
             **jax_settings(),
             **({"warning": "; ".join(filter(None, warnings))} if any(warnings) else {}),
+            **({"deprecated": text} if (text := _deprecated(plans)) else {}),
             **{f"{name}: {key}": str(value) for name, each in facts.items() for key, value in each.items()},
         },
         unavailable={name: reason for name, reason in reasons.items() if reason},

@@ -417,6 +417,10 @@ def call_of(equation: Equation) -> Call:
 NEWEST = (0, 12)
 
 
+TRITON_IS_DEPRECATED = jax.__version_info__ >= (0, 11)
+"""Whether JAX warns that it will remove Pallas on Triton."""
+
+
 def version_problem() -> str:
     """The reason why this JAX is newer than any that kerneltest was tested with, or ""."""
     if jax.__version_info__[:2] > NEWEST:

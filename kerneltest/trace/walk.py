@@ -33,6 +33,12 @@ from kerneltest.trace.primitives import MOVES, Kind, called_jaxpr, kind_of, prim
 from kerneltest.trace.triton_kernels import arithmetic_of, is_triton_call
 
 
+def first_line(equation: Equation) -> str:
+    """FILE:LINE of the user's code behind an equation, or behind the first one in it that has a line; or ""."""
+    paths = itertools.chain([[equation]], ([*around, inner] for inner, around in equations_in(equation)))
+    return next(filter(None, map(line_of_nested, paths)), "")
+
+
 def primitive_name(equation: Equation) -> str:
     """The name of an equation's primitive."""
     return str(equation.primitive.name)

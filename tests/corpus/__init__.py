@@ -4,13 +4,14 @@ from tests.corpus import edited_elementary, mosaic_gpu
 from tests.corpus.edited_below_rounding import BELOW_ROUNDING as BELOW_ROUNDING
 from tests.corpus.edited_composed import COMPOSED
 from tests.corpus.mosaic_gpu_pipelines import PIPELINES as PIPELINES
+from tests.corpus.mosaic_gpu_scaled import SCALED
 from tests.corpus.production import PRODUCTION as PRODUCTION
 from tests.corpus.tpu import TPU as TPU
 from tests.corpus.tpu_compilers import TPU_COMPILERS as TPU_COMPILERS
 from tests.corpus.triton import TRITON as TRITON
 from tests.corpus.twin import Twin as Twin
 
-MOSAIC_GPU = (*mosaic_gpu.PRODUCTS, *mosaic_gpu.SMALL, *PIPELINES)
+MOSAIC_GPU = (*mosaic_gpu.PRODUCTS, *SCALED, *mosaic_gpu.SMALL, *PIPELINES)
 # Those that benchmarks measure: edits of kernels that every machine runs.
 VARIANTS = (*edited_elementary.ELEMENTARY, *COMPOSED)
 EDITED = (*VARIANTS, *edited_elementary.PIPELINES, *BELOW_ROUNDING)

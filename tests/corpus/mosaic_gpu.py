@@ -188,8 +188,84 @@ def specialised(bug: str = "") -> Kernel:
     )
 
 
+def two_blocks(bug: str = "") -> Kernel:
+    """A product by tcgen05 on two blocks, each with half of the rows and columns, that claim a tile at a time."""
+    tile = 128
+
+    def body(a: Any, b: Any, o: Any, o_smem: Any, a_smem: Any, b_smem: Any, acc: Any, **barriers: Any) -> None:
+        loaded, consumed, done, stored = (barriers[name] for name in ("loaded", "consumed", "done", "stored"))
+        steps, group, block = a.shape[1] // STEP, lax.axis_index("wg"), lax.axis_index("x")
+        both = {"cluster_axes": ("x",)} if bug != "each block claims a tile" else {}
+
+        @plgpu.dynamic_scheduling_loop(grid_names=("t",), thread_axis="wg", **both)
+        def _(tile_of: Any) -> None:
+            (index,), number = tile_of.index, tile_of.local_index
+            rows = pl.ds(index * 2 * tile, 2 * tile)
+
+            def copy(k: Any, _: Any) -> None:
+                slot, part = lax.rem(k, 2), pl.ds(k * STEP, STEP)
+                pl.when((k >= 2) | (number > 0))(lambda: plgpu.barrier_wait(consumed.at[slot]))
+                for source, smem, axis in ((a.at[rows, part], a_smem, 0), (b.at[part], b_smem, 1)):
+                    tracked = plgpu.CopyPartition.PARTITIONED(axis)
+                    options = {"leader_tracked": tracked, "collective_axes": "x"}
+                    plgpu.copy_gmem_to_smem(source, smem.at[slot], loaded.at[slot], **options)
+
+            def multiply(k: Any, _: Any) -> None:
+                slot = lax.rem(k, 2)
+                plgpu.barrier_wait(loaded.at[slot])
+                used = consumed.at[slot]
+                plgpu.tcgen05_mma(acc, a_smem.at[slot], b_smem.at[slot], used, accumulate=k > 0, collective_axis="x")
+
+            @pl.when(group == 0)
+            def _() -> None:
+                @plgpu.warp_map
+                def _(warp: Any) -> None:
+                    pl.when(warp == 0)(lambda: lax.fori_loop(0, steps, copy, None))
+                    pl.when((warp == 1) & (number > 0))(lambda: plgpu.barrier_wait(stored))
+
+                    @pl.when((warp == 1) & (block == 0))
+                    def _() -> None:
+                        lax.fori_loop(0, steps, multiply, None)
+                        plgpu.tcgen05_commit_arrive(done, collective_axis="x")
+
+            @pl.when(group == 1)
+            def _() -> None:
+                plgpu.barrier_wait(done)
+                part = index * 2 + (0 if bug == "the rows of the other block" else block)
+                _store(bug, plgpu.async_load_tmem(acc).astype(o.dtype), o_smem, o.at[pl.ds(part * tile, tile)])
+                plgpu.wait_load_tmem()
+                plgpu.barrier_arrive(stored)
+
+    def kernel(a: jax.Array, b: jax.Array) -> jax.Array:
+        count = {"num_arrivals": 1, "orders_tensor_core": True}
+        both = plgpu.ClusterBarrier(collective_axes=("x",), **count)
+        slots = (("a_smem", (2, tile, STEP)), ("b_smem", (2, STEP, tile)))
+        return plgpu.kernel(
+            body,
+            out_type=jax.ShapeDtypeStruct((a.shape[0], b.shape[1]), a.dtype),
+            grid=(a.shape[0] // (2 * tile),),
+            grid_names=("t",),
+            num_threads=2,
+            thread_name="wg",
+            cluster=(2,),
+            cluster_names=("x",),
+            scratch_types={
+                **{name: plgpu.SMEM(shape, a.dtype, transforms=SWIZZLED) for name, shape in slots},
+                "o_smem": plgpu.SMEM((tile, 2 * tile), a.dtype, transforms=SWIZZLED),
+                "acc": plgpu.TMEM((tile, 2 * tile), jnp.float32, collective=True),
+                "loaded": plgpu.Barrier(num_arrivals=2, num_barriers=2),
+                "consumed": plgpu.Barrier(num_barriers=2, orders_tensor_core=True),
+                "done": plgpu.Barrier(orders_tensor_core=True),
+                "stored": plgpu.Barrier(**count) if bug == "the other block's reads not waited for" else both,
+            },
+        )(a, b)
+
+    return kernel
+
+
 def _products(make: Callable[[str], Kernel], target: str, tile: int, bugs: Sequence[tuple[str, ...]]) -> list[Twin]:
-    dims = {name: kt.dim(values=(length,)) for name, length in zip("mnk", (2 * tile, tile, 192), strict=True)}
+    rows = 4 * tile if make is two_blocks else 2 * tile
+    dims = {name: kt.dim(values=(length,)) for name, length in zip("mnk", (rows, rows // 2, 192), strict=True)}
     a, b = kt.array("m k", "float16"), kt.array("k n", "float16")
 
     def paired_with(bug: str) -> Callable[[bool], kt.Pairing]:
@@ -255,6 +331,17 @@ PRODUCTS = (
         128,
         [
             ("slot not waited for", "runtime_error", "plgpu.copy_gmem_to_smem("),
+        ],
+    ),
+    *_products(
+        two_blocks,
+        "sm_100",
+        128,
+        [
+            ("the other block's reads not waited for", "race", "plgpu.async_load_tmem("),
+            ("each block claims a tile", "race"),
+            ("the rows of the other block", "race", "plgpu.copy_smem_to_gmem("),
+            ("no last wait", "race", "plgpu.copy_smem_to_gmem("),
         ],
     ),
 )

@@ -203,6 +203,22 @@ def test_a_cell_that_compared_nothing_is_not_shown_as_a_pass(tmp_path: Path) -> 
     assert "No finding" not in page.words
 
 
+def test_facts_of_compiled_code_are_columns_and_those_of_one_language_only_where_a_kernel_has_them(
+    tmp_path: Path,
+) -> None:
+    plain = {"registers": 40, "spills": 0}
+    page = _page(made_run(tmp_path / "plain", made_record(compiler_metrics={"k": plain})))
+    assert page.data["facts"][:2] == ["registers", "shared memory"]
+    assert "TMEM columns" not in page.data["facts"]
+    metrics = {"k": {**plain, "TMEM columns": 128, "cluster x": 2}}
+    page = _page(made_run(tmp_path / "mosaic", made_record(compiler_metrics=metrics)))
+    (pairing,) = page.data["pairings"]
+    *_, numbers = pairing["compiled"][0]
+    shown = dict(zip(page.data["facts"], numbers, strict=True))
+    assert (shown["registers"], shown["TMEM columns"], shown["cluster x"], shown["shared memory"]) == (40, 128, 2, 0)
+    assert "barriers" not in shown
+
+
 def test_what_comes_from_outside_is_text(tmp_path: Path) -> None:
     record, plan = hostile()
     page = _page(made_run(tmp_path / "run", record, **plan))

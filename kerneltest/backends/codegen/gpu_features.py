@@ -12,9 +12,9 @@ from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxprs import Equation, core_meshes
 from kerneltest.trace.jax_compat.mosaic_gpu_lowering import is_chosen_while_traced
-from kerneltest.trace.jax_compat.source_lines import line_of, line_of_nested
+from kerneltest.trace.jax_compat.source_lines import line_of_nested
 from kerneltest.trace.tracing import Call, Traced
-from kerneltest.trace.walk import equations_in, primitive_name
+from kerneltest.trace.walk import equations_in, first_line, primitive_name
 
 _PRIMITIVES: Mapping[str, tuple[str, ...]] = {
     "wgmma": ("wgmma", "wgmma_ref", "wgmma_wait"),
@@ -27,6 +27,7 @@ _PRIMITIVES: Mapping[str, tuple[str, ...]] = {
     "cluster launch control": ("try_cluster_cancel", "query_cluster_cancel"),
 }  # fmt: skip
 _NEEDED = {name: feature for feature, names in _PRIMITIVES.items() for name in names}
+_CONVERTED = {"float4_e2m1fn", "float8_e8m0fnu"}  # dtypes that PTX converts since Blackwell
 
 
 class _Use(NamedTuple):
@@ -37,7 +38,7 @@ class _Use(NamedTuple):
 
 def _uses(call: Call) -> Iterator[_Use]:
     if any(getattr(mesh, "cluster", ()) for mesh in core_meshes(call.equation)):
-        yield _Use("clusters", line_of(call.equation.source_info))
+        yield _Use("clusters", first_line(call.equation))
     for equation, around in equations_in(call.equation):
         if feature := _feature(equation):
             chosen = primitive_name(equation) == "copy_gmem_to_smem" and is_chosen_while_traced(equation)
@@ -48,6 +49,9 @@ def _feature(equation: Equation) -> str:
     name = primitive_name(equation)
     if name == "copy_gmem_to_smem":
         return "TMA" if equation.params.get("has_barrier", True) else "cp.async"
+    if name == "convert_element_type":
+        dtypes = {equation.invars[0].aval.dtype.name, equation.params["new_dtype"].name}
+        return "conversions of float4 and float8_e8m0fnu" if dtypes & _CONVERTED else ""
     return _NEEDED.get(name, "")
 
 
@@ -76,7 +80,7 @@ def check_features(traced: Traced, target: Target) -> None:
     """
     lacking = sorted(_lacking(traced, target), key=lambda each: each[1].chosen)
     for call, (feature, line, chosen), having in lacking:
-        words = f"{target} has no {feature}, which {' and '.join(having)} have"
+        words = f"{target} has no {feature}, which {', '.join(having[:-1])} and {having[-1]} have"
         if chosen:
             words += ": JAX's pipeline chose it because the kernel was traced for compute capability 9.0"
         verdict = Verdict.UNAVAILABLE if chosen else Verdict.UNIMPLEMENTED

@@ -4,25 +4,35 @@ import functools
 import importlib.util
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
+from kerneltest.backends.codegen.block_limits import check_block, check_shared_memory, memory_rules
 from kerneltest.backends.codegen.gpu_features import check_features, other_generation
 from kerneltest.backends.compilation import Answer, CompiledCall, Compiler, CompileTier, LowerTier
-from kerneltest.backends.lowering_errors import Excess, Rule, advise_backends, lacking, lowering_failure, refused
+from kerneltest.backends.lowering_errors import (
+    Excess,
+    Rule,
+    advise_backends,
+    lacking,
+    lowering_failure,
+    refused,
+    user_place,
+)
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import in_order
 from kerneltest.core.targets import TARGETS, X_BY_JAX, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxprs import Equation, core_meshes
-from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text
+from kerneltest.trace.jax_compat.layout_conflicts import conflicting_casts
+from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text, mosaic_gpu_facts
 from kerneltest.trace.jax_compat.mosaic_gpu_lowering import has_lowering, lowering_for
-from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.jax_compat.source_lines import line_of, processed_line
 from kerneltest.trace.runnable import call_as_function, runnable
 from kerneltest.trace.tracing import Call, Traced
 from kerneltest.trace.triton_kernels import is_triton_call, scalar_of, triton_arguments, triton_ir
@@ -180,6 +190,7 @@ class LoweredKernel:
     stages: int
     bytecode: bytes  # the MLIR module, in bytecode or as text
     aliases: Mapping[int, int]  # maps an output to the input whose memory it shares
+    facts: Mapping[str, int]  # what a block takes, as `mosaic_gpu_facts` returns it
     # the arguments of the module's function: the numbers of the inputs, then outputs, that they point to, and scalars;
     # None if it takes a pointer to each input, then to each output
     arguments: tuple[int | np.generic, ...] | None = None
@@ -197,16 +208,63 @@ class LoweredKernel:
 def lower(traced: Traced, target: Target) -> tuple[LoweredKernel, ...]:
     """Lowers every Pallas call of a kernel for a target, in order; see `LowerTier.lower`."""
     if "mosaic_gpu" in traced.dialects:
-        # Its calls are surrounded by operations on references, so the whole function is lowered at once.
-        shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
-        check_features(traced, target)
-        for call in traced.calls:
-            if not has_lowering(call.equation):
-                source = line_of(call.equation.source_info)
-                raise Failure(Verdict.UNIMPLEMENTED, NotBuilt(Stage.LOWER, call.name, "", _NO_CALL, source=source))
-            check_launch(call.name, mosaic_launch(call.equation), 0, target)
-        return _lower(runnable(traced, interpret=False), shapes, target, "", _RULES)
+        return lower_mosaic_gpu(traced, target)[1]
     return tuple(kernel for call in traced.calls for kernel in lower_call(call, target))
+
+
+def lower_mosaic_gpu(traced: Traced, target: Target) -> tuple[Any, tuple[LoweredKernel, ...]]:
+    """Lowers a function with Mosaic GPU calls as a whole, since operations on references surround them.
+
+    Returns:
+      What JAX's `jax.jit(...).trace(...).lower(...)` returns, and the kernels in it.
+
+    Raises:
+      Failure: as `lower` does.
+    """
+    check_mosaic_gpu(traced, target)
+    shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
+    calls = [call for call in traced.calls if call.dialect == "mosaic_gpu"]
+    name = calls[0].name if len(calls) == 1 else ""
+    try:
+        rules = *_RULES, *memory_rules(calls, target)
+        lowered = _lower(runnable(traced, interpret=False), shapes, target, name, rules)
+    except Failure as failure:
+        raise _explain_layouts(failure) from failure.__cause__
+    kernels = tuple(_kernels(lowered))
+    for kernel in kernels:
+        check_shared_memory(calls, kernel.name, kernel.facts.get("shared memory", 0), target)
+    return lowered, kernels
+
+
+# Returns the failure, with the casts that disagree if JAX found no layouts because of them.
+def _explain_layouts(failure: Failure) -> Failure:
+    if failure.__cause__ is None or not isinstance(detail := failure.detail, NotBuilt):
+        return failure
+    casts = [(layout, user_place(place)) for layout, place in conflicting_casts(failure.__cause__)]
+    if not casts:
+        return failure
+    listed = " and ".join(f"the cast to {layout}{f' at {place}' if place else ''}" for layout, place in casts)
+    words = (
+        f"{listed} disagree: values that meet in an operation have one layout"
+        if len(casts) > 1
+        else f"{listed} fits no operation that makes or uses the value"
+    )
+    return Failure(failure.verdict, replace(detail, meaning=words, source=casts[-1][1] or detail.source))
+
+
+def check_mosaic_gpu(traced: Traced, target: Target) -> None:
+    """Checks whether a target has what the Mosaic GPU calls of a kernel use, as far as they show it.
+
+    Raises:
+      Failure: as `lower` does.
+    """
+    check_features(traced, target)
+    for call in traced.calls:
+        if not has_lowering(call.equation):
+            source = line_of(call.equation.source_info)
+            raise Failure(Verdict.UNIMPLEMENTED, NotBuilt(Stage.LOWER, call.name, "", _NO_CALL, source=source))
+        check_launch(call.name, mosaic_launch(call.equation), 0, target)
+        check_block(call, target)
 
 
 def lower_call(call: Call, target: Target) -> tuple[LoweredKernel, ...]:
@@ -238,7 +296,7 @@ def _lower_triton(call: Call, target: Target) -> LoweredKernel:
     warps, stages = options["num_warps"], options["num_stages"]
     check_launch(call.name, call.grid, warps, target)
     return LoweredKernel(
-        call.name, "triton", equation.params["grid"], warps, stages, text.encode(), aliases, tuple(arguments)
+        call.name, "triton", equation.params["grid"], warps, stages, text.encode(), aliases, {}, tuple(arguments)
     )
 
 
@@ -247,26 +305,32 @@ def _lower_once(call: Call, target: Target) -> tuple[LoweredKernel, ...]:
     run, shapes = call_as_function(call)
     check_counts(call)
     try:
-        return _lower(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))
+        return tuple(_kernels(_lower(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))))
     except Failure as failure:
         raise advise_backends(failure, call, "GPUs", "tpu") from failure.__cause__
 
 
 def _lower(
     run: Callable[..., Any], shapes: list[jax.ShapeDtypeStruct], target: Target, name: str, rules: Sequence[Rule]
-) -> tuple[LoweredKernel, ...]:
+) -> Any:
     try:
         with lowering_for(target):
-            lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=(target.platform,))
+            return jax.jit(run).trace(*shapes).lower(lowering_platforms=(target.platform,))
     except Exception as error:
-        raise lowering_failure(error, name, rules) from error
-    return tuple(_kernel(custom) for custom in custom_calls(lowered, frozenset({_TRITON, _MOSAIC})))
+        raise lowering_failure(error, name, rules, processed_line(error).strip(" ()")) from error
 
 
-def _kernel(call: CustomCall) -> LoweredKernel:
+def _kernels(lowered: Any) -> Iterator[LoweredKernel]:
+    for call in custom_calls(lowered, frozenset({_TRITON, _MOSAIC})):
+        if call.target == _MOSAIC:
+            name, facts = mosaic_gpu_facts(call.config["module"])
+            yield LoweredKernel(name, "mosaic_gpu", (1, 1, 1), 0, 0, call.config["module"], {}, facts)
+        else:
+            yield _triton_kernel(call)
+
+
+def _triton_kernel(call: CustomCall) -> LoweredKernel:
     config = call.config
-    if call.target == _MOSAIC:
-        return LoweredKernel("", "mosaic_gpu", (1, 1, 1), 0, 0, config["module"], {})
     return LoweredKernel(
         name=config["name"].decode(),
         language="triton",
@@ -275,6 +339,7 @@ def _kernel(call: CustomCall) -> LoweredKernel:
         stages=config["num_stages"],
         bytecode=config["ir"],
         aliases=call.aliases,
+        facts={},
     )
 
 
@@ -305,12 +370,15 @@ def _compile_failure(answer: Answer, kernel: str) -> Failure:
     return Failure(verdict, NotBuilt(Stage.COMPILE, kernel, "", said))
 
 
+def spill_advice(facts: Mapping[str, int]) -> list[str]:
+    """Returns advice on registers that do not suffice, if they do not."""
+    if not facts.get("spills"):
+        return []
+    return [f"{facts['spills']} bytes per thread spilled from registers to memory: use smaller blocks or more warps"]
+
+
 def _advice(facts: dict[str, int], text: str, target: Target) -> tuple[str, ...]:
-    advice = []
-    if facts.get("spills"):
-        advice.append(
-            f"{facts['spills']} bytes per thread spilled from registers to memory: use smaller blocks or more warps"
-        )
+    advice = spill_advice(facts)
     if facts["shared memory"] * 2 > target.shared_memory:
         share = facts["shared memory"] / target.shared_memory
         advice.append(

@@ -16,7 +16,7 @@ os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 # Line tables hold names of temporary files, so the same kernel would give other bytes each time.
 os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")
 
-_PTXAS = {
+PTXAS = {
     "registers": r"Used (\d+) registers",
     "stack": r"(\d{1,9}) bytes stack frame",
     "spills": r"(\d{1,9}) bytes spill stores",
@@ -80,7 +80,7 @@ def compile_kernel(
         _check_shared(int(metadata.get("shared", 0)), shared_memory)
         report = _assemble(text, int(arch), Path(folder)) if cuda else text
     facts = {"shared memory": int(metadata.get("shared", 0))}
-    for key, pattern in (_PTXAS if cuda else _AMDGCN).items():
+    for key, pattern in (PTXAS if cuda else _AMDGCN).items():
         if match := re.search(pattern, report):
             facts[key] = int(match.group(1))
     if not cuda:

@@ -11,8 +11,7 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend, Executable
-from kerneltest.backends.codegen.gpu_features import check_features
-from kerneltest.backends.codegen.tiers import LoweredKernel, lower, lower_call, unsupported_on
+from kerneltest.backends.codegen.tiers import LoweredKernel, check_mosaic_gpu, lower, lower_call, unsupported_on
 from kerneltest.backends.simulate.at_scale import SimulatedAtScale
 from kerneltest.backends.simulate.ir import naming_kernel, unsupported_failure
 from kerneltest.backends.simulate.memory import SimulatedBuffer, check_same, memory_failure, signless
@@ -60,7 +59,7 @@ class Simulate(Backend):
 
     def prepare(self, traced: Traced) -> Executable:
         if "mosaic_gpu" in traced.dialects:
-            check_features(traced, self.target)
+            check_mosaic_gpu(traced, self.target)
             mosaic = prepare_calls(traced, self.target, lambda: lower(traced, self.target), self.orders)
             return Simulated(traced, mosaic, precision_of(traced))
         calls = tuple(_prepare_call(call, self.target, self.orders) for call in traced.calls)

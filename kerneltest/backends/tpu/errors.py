@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from jax.extend.core import Literal
 
-from kerneltest.backends.lowering_errors import Excess, Rule, lacking, refused
+from kerneltest.backends.lowering_errors import Excess, Rule, format_size, lacking, refused
 from kerneltest.core.source_location import in_order
-from kerneltest.core.targets import KIB, MIB, Tpu
+from kerneltest.core.targets import Tpu
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxprs import Equation, inner_jaxprs, parameter_names
 from kerneltest.trace.runnable import call_arrays
@@ -41,11 +41,6 @@ class VmemWindow:
     def __str__(self) -> str:
         times = f" {self.buffers} x" if self.buffers > 1 else ""
         return f"{self.name}{times} {self.dtype.name}{list(self.shape)} = {format_size(self.size)}"
-
-
-def format_size(size: int) -> str:
-    """Returns a number of bytes with its unit."""
-    return f"{size / MIB:.3g} MiB" if size >= MIB else f"{size / KIB:.3g} KiB"
 
 
 def windows(call: Call) -> tuple[VmemWindow, ...]:

@@ -13,8 +13,14 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.backends.compilation import CompiledCall, Compiler, CompileTier, LowerTier, prefix
-from kerneltest.backends.lowering_errors import advise_backends, lowering_failure, match_rule, user_place
-from kerneltest.backends.tpu.errors import COMPILING, LOWERING, format_size, tile_advice, vmem_limit, windows
+from kerneltest.backends.lowering_errors import (
+    advise_backends,
+    format_size,
+    lowering_failure,
+    match_rule,
+    user_place,
+)
+from kerneltest.backends.tpu.errors import COMPILING, LOWERING, tile_advice, vmem_limit, windows
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure

@@ -61,6 +61,7 @@ def _highlight(text: str) -> list[list[list[str]]]:
 
 _MOST_MESSAGES = 4000  # distinct messages; further ones are only in the records, and the page says so
 _COMPILER_FACTS = ("registers", "shared memory", "stack", "spills", "matrix instructions", "float64 instructions")
+_BLOCK_FACTS = ("TMEM columns", "barriers", "cluster x", "cluster y", "cluster z")  # of Mosaic GPU kernels
 _COLUMNS = ("pairing", "backend", "dtype", "family", "signature", "target", "verdict", "text", "suspect")
 
 
@@ -125,13 +126,15 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
             columns[name].append(value)
         used.append(_round_fraction(record.bound_fraction))
     names = {"pairing": pairings, "backend": backends, "family": families}
+    known = {fact for row in rows for of_kernel in row.record.compiler_metrics.values() for fact in of_kernel}
+    facts = (*_COMPILER_FACTS, *(fact for fact in _BLOCK_FACTS if fact in known))
     return {
         "verdicts": [
             {"name": e, "letter": e.letter, "kind": e.kind, "meaning": e.meaning, "finding": not e.is_green}
             for e in endings
         ],
         "pairings": [
-            {"id": name, **_pairing(name, merged, by_pairing[name], first)}
+            {"id": name, **_pairing(name, merged, by_pairing[name], first, facts)}
             for name, first in zip(pairings, accumulate(map(len, by_pairing.values()), initial=0), strict=False)
         ],
         "specials": _COVERED_VALUES,
@@ -158,7 +161,7 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
             + [_round_fraction(error) for error in (each.best, each.typical, each.coarse)]
             for each in measure_sharpness(row.record for row in rows)
         ],
-        "facts": _COMPILER_FACTS,
+        "facts": facts,
         "notes": group_pairs(
             (note.pairing, [note.place, note.text[:MOST_TEXT], note.good])
             for section in sections
@@ -179,7 +182,7 @@ def _intern_number(text: str) -> float:
     return float(text)
 
 
-def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) -> Json:
+def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int, facts: Sequence[str]) -> Json:
     # The declaration is the last run's. The records are the page's rows from `first` on.
     pairing: dict[str, object] = {}
     for run in reversed(merged.runs):
@@ -197,7 +200,7 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) 
     timed = [(record.seconds, first + i) for i, record in enumerate(records) if record.case and not record.reused_from]
     slowest = heapq.nlargest(_MOST_SLOW, timed)
     pairing["slowest"] = [(row, float(f"{seconds:.3g}")) for seconds, row in slowest if seconds > 0]
-    pairing["compiled"] = _compiled(records)
+    pairing["compiled"] = _compiled(records, facts)
     advice = group_pairs(((record.backend, line), record.signature) for record in records for line in record.advice)
     pairing["advice"] = [[backend, line, signatures] for (backend, line), signatures in sorted(advice.items())]
     pairing["artifacts"] = [
@@ -209,16 +212,16 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) 
     return pairing
 
 
-def _compiled(records: Sequence[Record]) -> list[list[object]]:
-    # Backend, kernel, number of compiled signatures, and the largest value of each compiler metric.
-    facts = group_pairs(
+def _compiled(records: Sequence[Record], facts: Sequence[str]) -> list[list[object]]:
+    # Backend, kernel, number of compiled signatures, and the largest value of each of some compiler metrics.
+    compiled = group_pairs(
         ((record.backend, kernel), of_signature)
         for record in records
         for kernel, of_signature in record.compiler_metrics.items()
     )
     return [
-        [*place, len(each), [max(of_signature.get(fact, 0) for of_signature in each) for fact in _COMPILER_FACTS]]
-        for place, each in sorted(facts.items())
+        [*place, len(each), [max(of_signature.get(fact, 0) for of_signature in each) for fact in facts]]
+        for place, each in sorted(compiled.items())
     ]
 
 

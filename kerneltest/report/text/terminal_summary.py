@@ -190,6 +190,7 @@ def remarks(run: RunRecords, *, stopped: bool = False) -> Iterator[Line]:
     if (more := len(reasons) - _MOST_REASONS) > 0:
         foreign.append(f"not applicable for {more} more reasons; see the plan or the report")
     yield from as_lines(LineKind.PLAIN, foreign)
+    yield from as_lines(LineKind.PLAIN, filter(None, [plan.environment.get("deprecated", "")]))
     yield from as_lines(LineKind.NOTE, _environment_notes(plan))
     if stopped:
         yield from _gap_lines(run, stopped=True)

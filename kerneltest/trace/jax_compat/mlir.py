@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import types
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,49 @@ def triton_body(bytecode: bytes) -> Iterator[Any]:
     yield functions[0].operation.regions[0]
 
 
+@functools.cache
+def _mosaic_context() -> Any:
+    context = ir.Context()
+    sys.modules["jax.experimental.mosaic.gpu"].dialect.register_dialect(context)  # lowering has loaded it
+    context.load_all_available_dialects()
+    context.allow_unregistered_dialects = True
+    return context
+
+
+# A constant, the launch, or an instruction that takes a part of a block's memory. Text is read several times as fast as
+# operations, for each of whose dialects the bindings search a Python module.
+_TAKES = re.compile(
+    r'(%\w+) = "\S*\.constant"\(\) \{value = (\d+) : |gpu\.launch"\(([^)]*)\)|(mbarrier\.init)'
+    r"|\(%\w+, (%\w+)\).*?tcgen05\.alloc"
+)
+
+
+def mosaic_gpu_facts(bytecode: bytes) -> tuple[str, dict[str, int]]:
+    """Returns the name of the kernel in a lowered Mosaic GPU module, and what a block of it takes.
+
+    That is bytes of `shared memory`, `TMEM columns`, `barriers`, and a cluster's blocks along x, y and z; none of these
+    if it is 0, or if a cluster is one block. jaxlib before 0.12 cannot read the module, of which nothing is known.
+    """
+    try:
+        module = ir.Module.parse(bytecode, _mosaic_context())
+    except ir.MLIRError:
+        return "", {}
+    facts: Counter[str] = Counter()
+    constants: dict[str, int] = {}
+    for name, number, operands, barrier, columns in _TAKES.findall(str(module)):
+        if name:
+            constants[name] = int(number)
+        elif operands:  # a token, the grid, the block, the cluster if there is one, and the shared memory
+            _, *sizes, shared = operands.split(", ")
+            facts["shared memory"] += constants[shared]
+            facts |= {f"cluster {axis}": constants[size] for axis, size in zip("xyz", sizes[6:], strict=False)}
+        elif barrier:
+            facts["barriers"] += 1
+        else:
+            facts["TMEM columns"] += constants[columns]
+    return ir.StringAttr(module.operation.attributes["sym_name"]).value, {fact: n for fact, n in facts.items() if n}
+
+
 def attributes_of(operation: Any, unused: re.Pattern[str] | None = None) -> dict[str, Any]:
     """Returns an operation's attributes by name: numbers, strings, tuples, arrays, and MLIR text for any other.
 
@@ -112,7 +156,7 @@ _ALIAS = re.compile(r"output_tuple_indices = \[(\d*)\],\s*operand_index = (\d+)"
 
 def custom_calls(lowered: Any, targets: frozenset[str]) -> Iterator[CustomCall]:
     """Yields the custom calls to some targets, in order, of what `jax.jit(...).trace(...).lower(...)` returned."""
-    for operation in _operations(lowered.compiler_ir("stablehlo").operation):
+    for operation in operations_in(lowered.compiler_ir("stablehlo").operation):
         if operation.name != "stablehlo.custom_call":
             continue
         attributes = operation.attributes
@@ -135,9 +179,10 @@ def _config(attributes_of_call: Any) -> dict[str, Any]:
     }
 
 
-def _operations(operation: Any) -> Iterator[Any]:
+def operations_in(operation: Any) -> Iterator[Any]:
+    """Yields the operations that are nested in an operation, in order."""
     for region in operation.regions:
         for block in region:
             for inner in block:
                 yield inner.operation
-                yield from _operations(inner.operation)
+                yield from operations_in(inner.operation)

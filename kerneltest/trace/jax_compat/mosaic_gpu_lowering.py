@@ -53,9 +53,9 @@ def is_chosen_while_traced(equation: Equation) -> bool:
 
 
 def has_lowering(equation: Equation) -> bool:
-    """Returns whether JAX lowers a call to Mosaic GPU. Since 0.12, it no longer lowers a `pallas_call`."""
+    """Returns whether JAX lowers a call to Mosaic GPU. Since 0.11, it no longer lowers a `pallas_call`."""
     name: str = equation.primitive.name
-    return name != "pallas_call" or jax.__version_info__ < (0, 12)
+    return name != "pallas_call" or jax.__version_info__ < (0, 11)
 
 
 class _DoneError(Exception):

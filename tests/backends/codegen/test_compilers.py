@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
@@ -15,12 +16,14 @@ import kerneltest as kt
 from kernels.matmul import matmul_2x2
 from kernels.pipeline_copy import pipeline_copy
 from kernels.vector_add import vector_add
-from kerneltest.backends.codegen import xla_cuda
+from kerneltest.backends.codegen import xla_compiler, xla_cuda
 from kerneltest.backends.registry import resolve
 from kerneltest.core.children import Child, Children
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
-from kerneltest.trace.tracing import trace_function
+from kerneltest.plan.signatures import signatures
+from kerneltest.trace.tracing import trace, trace_function
+from tests.corpus import MOSAIC_GPU, Twin, twin
 
 X = (ShapeDtype((4,), np.dtype(np.float32)),)
 INSTALLED = importlib.util.find_spec("jax_cuda13_plugin") is not None
@@ -108,6 +111,78 @@ def test_each_target_compiles_in_a_process_of_its_own() -> None:
         return plgpu.kernel(body, out_type=out, scratch_types={"barrier": barrier})(x)
 
     pairing = _pairing(arrives, 128, x=kt.array("m n", "float32"))
-    for kernel, target in ((pairing, "sm_100"), (PAIRINGS["mosaic_gpu"], "sm_90"), (PAIRINGS["triton"], "sm_80")):
+    mosaic = PAIRINGS["mosaic_gpu"]
+    for kernel, target in ((pairing, "sm_100"), (mosaic, "sm_90"), (PAIRINGS["triton"], "sm_80"), (mosaic, "sm_120")):
         result = kt.check(kernel, backends=[f"compile:xla-{target}"], depth="quick")
         assert result.ok, result.findings[0].message
+
+
+@needs_xla
+def test_facts_of_a_mosaic_gpu_kernel_are_those_of_ptxas_and_of_its_module() -> None:
+    right = twin("blackwell: wrong phase").right()
+    for _ in range(2):  # XLA compiles a kernel once in a process
+        (record,) = kt.check(right, backends=["compile:xla-sm_100"], depth="quick").records
+        (facts,) = record.compiler_metrics.values()
+        assert 0 < facts.pop("registers") <= 255
+        own = {"shared memory": 98340, "TMEM columns": 128, "barriers": 4} if jax.__version_info__ >= (0, 12) else {}
+        assert facts == {**own, "stack": 0, "spills": 0}
+        assert record.advice == ()
+
+
+@needs_xla
+def test_registers_that_spill_are_advised_on_and_a_cluster_has_its_shape() -> None:
+    def exponential(x: Any) -> Any:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            rows = jax.lax.axis_index("c")
+            o_ref[rows] = jnp.exp(x_ref[rows])
+
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return plgpu.kernel(body, out_type=out, cluster=(2,), cluster_names=("c",))(x)
+
+    pairing = kt.oracle_for(
+        exponential,
+        x=kt.array("c m n", "float32"),
+        dims={"c": kt.dim(values=(2,)), "m": kt.dim(values=(256,)), "n": kt.dim(values=(512,))},
+    )(np.exp)
+    (record,) = kt.check(pairing, backends=["compile:xla-sm_90"], depth="quick").records
+    (facts,) = record.compiler_metrics.values()
+    assert facts["spills"] > 0
+    assert f"{facts['spills']} bytes per thread spilled" in record.advice[0]
+    if jax.__version_info__ >= (0, 12):
+        assert (facts["cluster x"], facts["cluster y"], facts["cluster z"]) == (2, 1, 1)
+
+
+def _report(name: str, registers: int) -> str:
+    return (
+        f"ptxas info    : Compiling entry function '{name}_mosaic_gpu_kernel' for 'sm_90a'\n"
+        "    16 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads\n"
+        f"ptxas info    : Used {registers} registers, used 2 barriers\n"
+    )
+
+
+def test_reports_of_kernels_that_share_a_name_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xla_compiler, "_reports", {"known": {}})
+    printed = _report("one", 40) + _report("two", 50) + _report("two", 60)
+    xla_compiler._take_reports(printed, [("one", "a"), ("two", "b"), ("two", "c"), ("one", "known")])
+    assert xla_compiler._reports == {"known": {}, "a": {"registers": 40, "stack": 16, "spills": 8}}
+
+
+@needs_xla
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("twin", [twin for twin in MOSAIC_GPU if not twin.right_is_tested], ids=lambda twin: twin.name)
+def test_what_lowers_for_a_target_compiles_for_it(twin: Twin) -> None:
+    pairing = twin.right()
+    for target in ("sm_80", "sm_90", "sm_100", "sm_120"):
+        traced = trace(pairing, signatures(pairing, "quick")[0])
+        verdicts = []
+        for stage in resolve([f"lower:{target}", f"compile:xla-{target}"]):
+            if stage.unsupported_reason(traced):
+                verdicts.append("not applicable")
+                continue
+            try:
+                stage.prepare(traced)
+                verdicts.append("pass")
+            except Failure as failure:
+                verdicts.append(str(failure.verdict))
+        assert verdicts[0] == verdicts[1]
+        assert verdicts[0] in ("pass", "not applicable", "unimplemented", "unavailable", "resource_exceeded")

@@ -244,10 +244,131 @@ def test_a_kernel_of_one_generation_is_for_that_generation(kernel: Any, backend:
 @pytest.mark.parametrize("backend", ["lower:sm_80", "compile:xla-sm_80"])
 def test_what_a_target_lacks_is_found_before_it_is_lowered(backend: str) -> None:
     (stage,) = resolve([backend])
-    words = r"sm_80 has no TMA, which sm_90 and sm_100 have \(kernels/pipeline_copy"
+    words = r"sm_80 has no TMA, which sm_90, sm_100 and sm_120 have \(kernels/pipeline_copy"
     with pytest.raises(Failure, match=words) as caught:
         stage.prepare(_matrix(pipeline_copy))
     assert caught.value.verdict == "unimplemented"
+
+
+def _converts(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...].astype(jnp.float8_e8m0fnu).astype(x.dtype)
+
+    return mosaic_gpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+@pytest.mark.parametrize("backend", ["lower:sm_90", "compile:xla-sm_90", "simulate:sm_90"])
+def test_dtypes_that_a_target_does_not_convert_are_named(backend: str) -> None:
+    (stage,) = resolve([backend])
+    words = rf"sm_90 has no conversions of float4 and float8_e8m0fnu, which sm_100 and sm_120 have \(.*{HERE.name}:\d+"
+    with pytest.raises(Failure, match=words) as caught:
+        stage.prepare(_traced(_converts, n=128))
+    assert caught.value.verdict == "unimplemented"
+
+
+def _copied(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any, kept: Any, loaded: Any) -> None:
+        mosaic_gpu.copy_gmem_to_smem(x_ref, kept, loaded)
+        mosaic_gpu.barrier_wait(loaded)
+        o_ref[...] = kept[...]
+
+    scratch = {"kept": mosaic_gpu.SMEM(x.shape, x.dtype), "loaded": mosaic_gpu.Barrier()}
+    return mosaic_gpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), scratch_types=scratch)(x)
+
+
+def _on_mesh(**mesh: Any) -> Callable[[jax.Array], jax.Array]:
+    def kernel(x: jax.Array) -> jax.Array:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...]
+
+        return mosaic_gpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), **mesh)(x)
+
+    return kernel
+
+
+def _accumulates(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any, total: Any) -> None:
+        o_ref[...] = x_ref[...]
+        mosaic_gpu.async_store_tmem(
+            total.at[:, pl.ds(0, 128)], mosaic_gpu.layout_cast(x_ref[...], mosaic_gpu.Layout.TCGEN05)
+        )
+
+    scratch = {"total": mosaic_gpu.TMEM((128, 1024), jnp.float32)}
+    return mosaic_gpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), scratch_types=scratch)(x)
+
+
+_QUARTER = (
+    r"needs 131,080 bytes .* sm_120 has 101,376: .*kept float32\[256, 128\] = 128 KiB.*; arrays of 1/2 the size fit"
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape", "target", "words"),
+    [
+        (
+            _copied,
+            (256, 256),
+            "sm_90",
+            r"needs 262,152 bytes .* sm_90 has 232,448: .*kept float32\[256, 256\] = 256 KiB",
+        ),
+        pytest.param(
+            *(_copied, (256, 128), "sm_120", _QUARTER),
+            marks=pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="jaxlib cannot read the module"),
+        ),
+        (
+            _on_mesh(num_threads=9, thread_name="wg"),
+            (8, 128),
+            "sm_90",
+            "1,152 threads, .* at most 1,024, or 8 warpgroups",
+        ),
+        (_on_mesh(cluster=(32,), cluster_names=("c",)), (8, 128), "sm_90", "a cluster of 32 blocks, .* at most 16"),
+        (_accumulates, (128, 128), "sm_100", r"needs 1024 columns .* sm_100 has 512 .*: .*total float32\[128, 1024\]"),
+    ],
+)
+@pytest.mark.parametrize("tier", ["lower", "compile:xla", "simulate"])
+def test_what_a_block_cannot_have_is_named_with_what_fits(
+    kernel: Any, shape: tuple[int, int], target: str, words: str, tier: str
+) -> None:
+    if tier == "simulate" and jax.__version_info__ < (0, 11):
+        pytest.skip("Mosaic GPU kernels are not simulated")
+    (stage,) = resolve([f"{tier}-{target}" if tier.endswith("xla") else f"{tier}:{target}"])
+    with pytest.raises(Failure, match=words) as caught:
+        stage.prepare(_matrix(kernel, *shape))
+    assert caught.value.verdict == "resource_exceeded"
+    assert HERE.name in str(caught.value)
+
+
+def test_a_block_at_its_limits_is_lowered() -> None:
+    most = _on_mesh(num_threads=8, thread_name="wg", cluster=(16,), cluster_names=("c",))
+    assert lower(_matrix(most, 8, 128), TARGETS["sm_90"])
+    assert lower(_matrix(_copied, 192, 128), TARGETS["sm_120"])  # 98,312 of 101,376 bytes
+
+
+def _casts(*casts: Any) -> Callable[[jax.Array], jax.Array]:
+    def kernel(x: jax.Array) -> jax.Array:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            total = jnp.exp(mosaic_gpu.layout_cast(x_ref[...], mosaic_gpu.Layout.WGMMA))
+            for number, layout in enumerate(casts):
+                total = total + mosaic_gpu.layout_cast(x_ref[...] + number, layout)  # THE CAST
+            o_ref[...] = total
+
+        return mosaic_gpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+    return kernel
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 11), reason="JAX lowers without the dialect whose layouts are inferred")
+def test_casts_that_disagree_are_named_with_their_lines() -> None:
+    layouts = mosaic_gpu.Layout
+    if jax.__version_info__ >= (0, 12):  # before, it stores no such layout to global memory
+        assert lower(_matrix(_casts(layouts.WGMMA, layouts.WGMMA), 128, 128), TARGETS["sm_90"])
+    with pytest.raises(Failure, match="disagree") as caught:
+        lower(_matrix(_casts(layouts.WGMMA, layouts.TCGEN05), 128, 128), TARGETS["sm_90"])
+    said = str(caught.value)
+    assert caught.value.verdict == "compile_error"
+    assert said.count("the cast to ") == 2
+    assert _line(HERE, "THE CAST") in said
+    assert "Failed to infer a possible set of layouts" in said
 
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX's pipelines always copy by TMA")
@@ -263,7 +384,7 @@ def test_a_pallas_call_is_lowered_to_mosaic_gpu_while_jax_does() -> None:
         return pl.pallas_call(lambda x, o: None, x, compiler_params=mosaic_gpu.CompilerParams())(x)
 
     (stage,) = resolve(["lower:sm_90"])
-    with nullcontext() if jax.__version_info__ < (0, 12) else pytest.raises(Failure) as caught:
+    with nullcontext() if jax.__version_info__ < (0, 11) else pytest.raises(Failure) as caught:
         stage.prepare(_traced(call, n=128))
     if caught is not None:
         assert caught.value.verdict == "unimplemented"

@@ -2,13 +2,16 @@
 
 import gc
 import weakref
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 import kerneltest as kt
@@ -117,6 +120,59 @@ def test_the_swizzle_is_nvidias() -> None:
     layout = tiled_layout((8, 64), np.dtype(np.float16), 0, (8, 64), 128)
     chunks = layout.addresses.reshape(8, 8, 8)[:, :, 0] * 2 // 16 % 8
     assert (chunks == np.arange(8)[:, None] ^ np.arange(8)).all()
+
+
+def test_two_elements_of_four_bits_share_a_byte() -> None:
+    float4 = np.dtype(ml_dtypes.float4_e2m1fn)
+    layout = tiled_layout((16, 256), float4, 1024, (8, 256), 128)
+    assert layout.size == 16 * 256 // 2
+    assert layout.spots == slice(1024, 1024 + layout.size)
+    data = np.full(4096, 255, np.uint8)
+    values = (np.arange(16 * 256) % 16).astype(np.uint8).reshape(16, 256).view(float4)
+    layout.store(data, values)
+    assert layout.load(data).tobytes() == values.tobytes()
+    assert data[1024] == 0x10  # the even element in the low bits
+    chunk = layout.view((1, slice(0, 32)))  # row 1, whose 16-byte chunks are exchanged with their neighbours
+    assert chunk.spots == slice(1024 + 128 + 16, 1024 + 128 + 32)
+
+
+def _product(waits: bool) -> Callable[[Any, Any], Any]:
+    tiled = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+
+    def kernel(a: Any, b: Any) -> Any:
+        def body(a_ref: Any, b_ref: Any, o_ref: Any) -> None:
+            def scope(acc: Any) -> Any:
+                def step(_: Any, left: Any, right: Any) -> None:
+                    plgpu.wgmma(acc, left, right)
+                    if waits:
+                        plgpu.wgmma_wait(1)
+
+                options: dict[str, Any] = {"delay_release": 1, "transforms": tiled}
+                specs = [
+                    plgpu.BlockSpec((64, 64), lambda k: (0, k), **options),
+                    plgpu.BlockSpec((64, 64), lambda k: (k, 0), **options),
+                ]
+                plgpu.emit_pipeline(step, grid=(4,), in_specs=specs, max_concurrent_steps=2)(a_ref, b_ref)
+                return acc[...]
+
+            o_ref[...] = pl.run_scoped(scope, plgpu.ACC((64, 64))).astype(o_ref.dtype)
+
+        return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((64, 64), a.dtype))(a, b)
+
+    return kernel
+
+
+@needs_dialect
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_wgmma_waits_for_those_before_it(waits: bool) -> None:
+    """As JAX documents, so that a slot kept for a step after its own need not be waited for."""
+    dims = {"m": kt.dim(values=(64,)), "k": kt.dim(values=(256,)), "n": kt.dim(values=(64,))}
+    pairing = kt.oracle_for(_product(waits), a=kt.array("m k", "float16"), b=kt.array("k n", "float16"), dims=dims)(
+        lambda a, b: a @ b
+    )
+    first = next(value_cases(pairing, pairing_id(pairing), "float16", "structural", 0, "quick"))
+    result = kt.check(pairing, backends=["simulate:sm_90"], depth="quick", case=first.id)
+    assert result.ok, result.findings[0].message
 
 
 @needs_dialect

@@ -1,12 +1,14 @@
 """The simulate tier for Mosaic GPU kernels."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from kerneltest.backends.codegen.block_limits import check_shared_memory
 from kerneltest.backends.simulate.ir import naming_kernel, unsupported_failure
 from kerneltest.backends.simulate.memory import check_same, memory_failure
 from kerneltest.backends.simulate.mosaic_gpu.machine import Block, Cluster, LaunchShape, Thread, Timing, Wait
@@ -98,6 +100,7 @@ class SimulatedKernel:
         _, gx, gy, gz, bx, by, bz, cx, cy, cz, shared, *_ = parts
         grid, cluster = (gx[0], gy[0], gz[0]), (*(cx or [1]), *(cy or [1]), *(cz or [1]))
         self.shape = LaunchShape(grid, cluster, bx[0] * by[0] * bz[0] // 128, shared[0] if shared else 0)
+        check_shared_memory([call], call.name, self.shape.shared, target)
         with naming_kernel(call.name):
             self.steps = compiler.region(launch.regions[0])
         self.constants = compiler.constants
@@ -150,8 +153,10 @@ class SimulatedKernel:
             if argument >= len(memories):
                 raise unsupported_failure("scratch in global memory")
             values[number] = Ref(memories[argument], layout)
-        for corner in _corners(self.shape.grid, self.shape.cluster):
-            cluster = Cluster(timing, seed, faults, self.shape)
+        waiting = deque(_corners(self.shape.grid, self.shape.cluster))
+        while waiting:
+            corner = waiting.popleft()
+            cluster = Cluster(timing, seed, faults, self.shape, waiting)
             threads = []
             for rank in _corners(self.shape.cluster, (1, 1, 1)):
                 index = corner[0] + rank[0], corner[1] + rank[1], corner[2] + rank[2]

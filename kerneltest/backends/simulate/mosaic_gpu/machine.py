@@ -6,6 +6,7 @@ when it starts, as late as what waits for it allows, or at random in between.
 """
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -293,14 +294,22 @@ class LaunchShape:
 class Cluster:
     """The blocks of a cluster, and their asynchronous work."""
 
-    def __init__(self, timing: Timing, seed: int, faults: Faults, shape: LaunchShape) -> None:
+    def __init__(
+        self, timing: Timing, seed: int, faults: Faults, shape: LaunchShape, waiting: deque[tuple[int, int, int]]
+    ) -> None:
         self.timing, self.faults, self.shape = timing, faults, shape
+        self.waiting = waiting  # the first blocks of the clusters that have not started
         self.scope = object()  # which accesses name, since they outlive the cluster
         self.random = random.Random(seed)
         self.flights: list[Flight] = []
         self.blocks: dict[tuple[int, int, int], Block] = {}
         self.meetings: dict[Any, Rendezvous] = {}
         self._events = 0
+
+    def take_waiting(self) -> tuple[int, int, int] | None:
+        """Cancels the next cluster that has not started, and returns its first block: all, some or none by schedule."""
+        cancels = self.timing is Timing.EARLY or (self.timing is Timing.RANDOM and self.random.random() < 0.5)
+        return self.waiting.popleft() if cancels and self.waiting else None
 
     def new_event(self) -> int:
         """Returns the bit of a new event."""

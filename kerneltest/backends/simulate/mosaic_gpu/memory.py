@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from kerneltest.backends.simulate.memory import Fault
@@ -21,6 +22,8 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.partial_arrays import format_element
 
 Key = tuple[int | slice, ...]
+PACKED = (np.dtype(ml_dtypes.float4_e2m1fn),)  # dtypes of four bits, which fill a byte only outside of shared memory
+_BYTE = np.dtype(np.uint8)
 
 
 class Layout:
@@ -34,16 +37,36 @@ class Layout:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.addresses.shape)
 
+    @property
+    def size(self) -> int:
+        """The bytes of all elements."""
+        return self.addresses.size * self.dtype.itemsize
+
     def view(self, key: Key) -> "Layout":
         """Returns the layout of some elements, by an index of integers and slices."""
         name = tuple((part.start, part.stop) if isinstance(part, slice) else part for part in key)
         if name not in self._views:
-            self._views[name] = Layout(self.addresses[key], self.dtype)
+            self._views[name] = self.moved(self.addresses[key])
         return self._views[name]
 
     def moved(self, addresses: Array) -> "Layout":
         """Returns the layout with the same elements in another shape or order."""
-        return Layout(addresses, self.dtype)
+        return type(self)(addresses, self.dtype)
+
+    def load(self, data: Array) -> Array:
+        """Returns the elements in the bytes of a memory."""
+        values = data.view(self.dtype)
+        if (row := self.row) is not None:
+            return values[row].reshape(self.shape).copy()
+        return np.asarray(values[self.addresses])
+
+    def store(self, data: Array, elements: Array) -> None:
+        """Sets the elements in the bytes of a memory."""
+        values = data.view(self.dtype)
+        if (row := self.row) is not None:
+            values[row] = elements.reshape(-1)
+        else:
+            values[self.addresses] = elements
 
     @cached_property
     def row(self) -> slice | None:
@@ -66,6 +89,29 @@ class Layout:
         return np.asarray((flat[:, None] * width + np.arange(width)).reshape(-1))
 
 
+class PackedLayout(Layout):
+    """The layout of elements of four bits, two of which share a byte, the even one in its low bits."""
+
+    @property
+    def size(self) -> int:
+        return self.addresses.size // 2
+
+    def load(self, data: Array) -> Array:
+        at = self.addresses
+        return np.asarray(((data[at >> 1] >> ((at & 1) << 2)) & 15).astype(np.uint8).view(self.dtype))
+
+    def store(self, data: Array, elements: Array) -> None:
+        bits = elements.astype(self.dtype).view(np.uint8) & 15
+        for odd in range(2):
+            chosen = (self.addresses & 1) == odd
+            at = self.addresses[chosen] >> 1
+            data[at] = (data[at] & (15 if odd else 240)) | (bits[chosen] << 4 * odd)
+
+    @cached_property
+    def spots(self) -> slice | Array:
+        return Layout(np.unique(self.addresses >> 1), _BYTE).spots
+
+
 def plain_layout(shape: Sequence[int], dtype: np.dtype) -> Layout:
     """Returns the layout of an array in order."""
     return Layout(np.arange(int(np.prod(shape, dtype=np.int64))).reshape(tuple(shape)), dtype)
@@ -81,10 +127,11 @@ def tiled_layout(shape: Sequence[int], dtype: np.dtype, offset: int, tile: Seque
     counts = [length // size for length, size in zip(last, tile, strict=True)]
     linear = np.arange(int(np.prod(shape, dtype=np.int64))).reshape((*lead, *counts, *tile))
     axes = [axis + len(lead) + part * len(tile) for axis in range(len(tile)) for part in range(2)]
-    at = linear.transpose(*range(len(lead)), *axes).reshape(tuple(shape)) * dtype.itemsize + offset
+    per_byte = 2 if dtype in PACKED else 1
+    at = linear.transpose(*range(len(lead)), *axes).reshape(tuple(shape)) * dtype.itemsize + offset * per_byte
     if swizzle > 16:
-        at = at ^ (((at >> 7) & (swizzle // 16 - 1)) << 4)
-    return Layout(at // dtype.itemsize, dtype)
+        at = at ^ (((at // per_byte >> 7) & (swizzle // 16 - 1)) << 4) * per_byte
+    return Layout(at // dtype.itemsize, dtype) if per_byte == 1 else PackedLayout(at, dtype)
 
 
 @dataclass(eq=False, slots=True)
@@ -127,9 +174,6 @@ class Faults:
 _UNFENCED = "the copy engine and the tensor core do not wait for ordinary stores: call plgpu.commit_smem() in between"
 
 
-_BYTE = np.dtype(np.uint8)
-
-
 @dataclass(eq=False)
 class Memory:
     """An array in global memory, the shared memory of a block, or its tensor memory."""
@@ -154,18 +198,11 @@ class Memory:
 
     def load(self, layout: Layout) -> Array:
         """Returns the elements of a reference, without a check."""
-        values = self.data.view(layout.dtype)
-        if (row := layout.row) is not None:
-            return values[row].reshape(layout.shape).copy()
-        return np.asarray(values[layout.addresses])
+        return layout.load(self.data)
 
     def store(self, layout: Layout, values: Array) -> None:
         """Sets the elements of a reference, without a check."""
-        data = self.data.view(layout.dtype)
-        if (row := layout.row) is not None:
-            data[row] = values.reshape(-1)
-        else:
-            data[layout.addresses] = values
+        layout.store(self.data, values)
 
     def check(self, agent: Agent, access: Access, place: str, layout: Layout) -> None:
         """Checks a read or write against earlier ones, and records it."""

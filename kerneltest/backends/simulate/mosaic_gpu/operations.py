@@ -7,7 +7,6 @@ operands; an iterator that it returns yields what the thread waits for.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,8 @@ from kerneltest.backends.simulate.mosaic_gpu.arithmetic import (
     integer_function,
     integers_by_lane,
     is_integer_operation,
-    product,
 )
 from kerneltest.backends.simulate.mosaic_gpu.machine import (
-    TMEM_ROW_BYTES,
-    TMEM_ROWS,
     Barrier,
     Block,
     Flight,
@@ -33,11 +29,27 @@ from kerneltest.backends.simulate.mosaic_gpu.machine import (
     Wait,
     run_together,
 )
-from kerneltest.backends.simulate.mosaic_gpu.memory import Agent, Layout, Ref, tiled_layout
+from kerneltest.backends.simulate.mosaic_gpu.memory import Layout, Ref, tiled_layout
+from kerneltest.backends.simulate.mosaic_gpu.products import (
+    commit_products,
+    commit_tensor,
+    finish,
+    load,
+    load_tensor,
+    segments,
+    store_scales,
+    store_tensor,
+    tensor_memory,
+    tensor_product,
+    use,
+    wait_moves,
+    wait_products,
+    wgmma,
+    write,
+)
 from kerneltest.backends.simulate.mosaic_gpu.program import transforms_of
-from kerneltest.core.details import Access, Race, Visit
+from kerneltest.core.details import Access
 from kerneltest.core.dtypes import Array
-from kerneltest.core.verdicts import Verdict
 
 Waits = Iterator[Wait] | None
 Step = Callable[[Thread], Waits]
@@ -111,24 +123,10 @@ def _on_vectors(op: Operation, function: Callable[..., Any]) -> Step:
     def step(thread: Thread) -> None:
         if thread.pending:
             for number in op.operands:
-                _use(thread, thread.values[number], op.place)
+                use(thread, thread.values[number], op.place)
         compute(thread)
 
     return step
-
-
-def _use(thread: Thread, value: Any, place: str) -> None:
-    # Checks that a vector is not the accumulator of a product under way.
-    flight = thread.pending.get(id(value))
-    if flight is None:
-        return
-    visits = (
-        Visit(Access.LOAD, thread.program, place, thread.who),
-        Visit(Access.STORE, thread.program, flight.place, flight.agent.who),
-    )
-    words = f"an accumulator is {visits[0].text()} before plgpu.wgmma_wait, while it is {visits[1].text()}"
-    thread.block.cluster.faults.add(Verdict.RACE, Race("", "an accumulator", "", visits, words))
-    flight.complete()
 
 
 def _step_of(op: Operation, execute: Callable[..., Any]) -> Step:
@@ -208,7 +206,7 @@ def _element(ref: Ref, indices: Sequence[int]) -> Ref:
 def _load_scalar(thread: Thread, op: Operation, memory: Any, *indices: int) -> Any:
     if isinstance(memory, np.ndarray):  # in registers
         return memory[indices]
-    value = _load(thread, op, _element(memory, indices)).reshape(())
+    value = load(thread, op, _element(memory, indices)).reshape(())
     return value.item() if op.types[0].dtype.kind in "ib" else value
 
 
@@ -219,21 +217,10 @@ def _store_scalar(thread: Thread, op: Operation, value: Any, memory: Any, *indic
         _store(thread, op, np.asarray(value), _element(memory, indices))
 
 
-def _load(thread: Thread, op: Operation, ref: Ref) -> Array:
-    ref.check(thread, Access.LOAD, op.place)
-    return ref.memory.load(ref.layout)
-
-
 def _store(thread: Thread, op: Operation, values: Array, ref: Ref, *more: Any) -> None:
     if more or op.attributes.get("reduction_op") is not None or op.attributes.get("multimem"):
         raise unsupported_failure("a store that combines values", op.place)
-    _write(thread, thread, op, values, ref)
-
-
-def _write(thread: Thread, agent: Agent, op: Operation, values: Array, ref: Ref) -> None:
-    _use(thread, values, op.place)
-    ref.check(agent, Access.STORE, op.place)
-    ref.memory.store(ref.layout, values.astype(ref.layout.dtype))
+    write(thread, thread, op, values, ref)
 
 
 # Barriers, by their address in shared memory.
@@ -273,11 +260,6 @@ def _advance(thread: Thread, op: Operation, address: int, *index: int) -> int:
 # Copies by TMA.
 
 
-def _segments(op: Operation, operands: Sequence[Any]) -> list[Sequence[Any]]:
-    ends = np.cumsum(op.attributes["operandSegmentSizes"]).tolist()
-    return [operands[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
 Windows = list[tuple[int, int]]  # along each axis, the start and the length, -1 for an index
 
 
@@ -298,9 +280,9 @@ _IN_BOUNDS = 1  # JAX's number for a copy that promises to be
 
 
 def _load_tile(thread: Thread, op: Operation, *operands: Any) -> None:
-    (ref,), (target,), barrier, indices, predicate, peer, *_ = [*_segments(op, operands), (), ()]
-    if peer or not barrier or "leader_tracked" in op.attributes:
-        raise unsupported_failure("a copy without a barrier, from another device, or tracked by a leader", op.place)
+    (ref,), (target,), barrier, indices, predicate, peer, *_ = [*segments(op, operands), (), ()]
+    if peer or not barrier:
+        raise unsupported_failure("a copy without a barrier, or from another device", op.place)
     if predicate and not predicate[0]:
         return
     windows = list(zip(indices, op.attributes["slice_lengths"], strict=True))
@@ -311,7 +293,12 @@ def _load_tile(thread: Thread, op: Operation, *operands: Any) -> None:
         for rank, block in sorted(own.cluster.blocks.items())
         if all(rank[i] == own.rank[i] for i in range(3) if i not in axes)
     ]
-    if len(blocks) > 1:
+    tracked = op.attributes.get("leader_tracked", "") if len(blocks) > 1 else ""
+    leader = blocks[0] if tracked else None  # whose barrier counts the bytes of all
+    if partitioned := _PARTITIONED.search(tracked):
+        windows = _own_part(windows, int(partitioned[1]), blocks.index(own), len(blocks))
+        blocks = [own]
+    elif len(blocks) > 1:
         windows, target = _part(op, windows, target, blocks.index(own), len(blocks))
     layout, inside = target.layout, _inside(ref, windows)
     full = inside is not None and inside[0].shape == layout.shape
@@ -330,8 +317,18 @@ def _load_tile(thread: Thread, op: Operation, *operands: Any) -> None:
                 values[inside[1]] = ref.memory.load(inside[0])
             block.shared.store(layout, values.reshape(layout.shape))
 
-        size = layout.addresses.size * layout.dtype.itemsize
-        thread.start(Flight(agent, apply, op.place, block.barriers[barrier[0]], size))
+        thread.start(Flight(agent, apply, op.place, (leader or block).barriers[barrier[0]], layout.size))
+
+
+_PARTITIONED = re.compile(r"copy_partitioned<axis = (\d+)>")
+
+
+def _own_part(windows: Windows, axis: int, part: int, parts: int) -> Windows:
+    # Each block copies a part of the tile along an axis of it, and gets no more.
+    at = [i for i, (_, length) in enumerate(windows) if length >= 0][axis]
+    start, length = windows[at]
+    size = length // parts
+    return [*windows[:at], (start + part * size, size), *windows[at + 1 :]]
 
 
 def _part(op: Operation, windows: Windows, ref: Ref, part: int, parts: int) -> tuple[Windows, Ref]:
@@ -349,7 +346,7 @@ def _part(op: Operation, windows: Windows, ref: Ref, part: int, parts: int) -> t
 
 
 def _store_tile(thread: Thread, op: Operation, *operands: Any) -> None:
-    (ref,), (target,), indices, predicate, peer, *_ = [*_segments(op, operands), ()]
+    (ref,), (target,), indices, predicate, peer, *_ = [*segments(op, operands), ()]
     if peer or op.attributes.get("reduction_op") is not None or op.attributes.get("is_global_broadcast"):
         raise unsupported_failure("a copy that adds, or goes to another device", op.place)
     if not predicate or predicate[0]:
@@ -382,136 +379,32 @@ def _start_store(thread: Thread, op: Operation, ref: Ref, target: Ref, indices: 
     thread.start(flight)
 
 
-def _finish(thread: Thread, groups: list[list[Flight]], keep: int) -> int:
-    # Waits for all but the last groups; the very last is not committed yet. Returns the events of their writes.
-    writes = 0
-    while len(groups) - 1 > keep:
-        for flight in groups.pop(0):
-            flight.complete()
-            thread.known |= flight.agent.event
-            writes |= flight.writes
-    return writes
-
-
 def _wait_stores(thread: Thread, op: Operation) -> None:
     for issued in thread.issued:
-        issued.writes |= _finish(thread, issued.stores, op.attributes["group"])
+        issued.writes |= finish(thread, issued.stores, op.attributes["group"])
         if "read" not in op.attributes:
             thread.known |= issued.writes
 
 
-# Matrix products and tensor memory.
-
-
-def _wgmma(thread: Thread, op: Operation, before: Array, a: Any, b: Ref, *_: Any) -> Array:
-    agent = thread.block.cluster.operation(thread, "wgmma", op.place)
-    for flight in chain.from_iterable(thread.products):  # the products of a thread follow each other
-        agent.known |= flight.agent.event
-    _check_reads(agent, op, a, b)
-    result = np.empty(before.shape, op.types[0].dtype)
-    earlier = thread.pending.get(id(before))
-
-    def apply() -> None:
-        left, right = (x.memory.load(x.layout) if isinstance(x, Ref) else x for x in (a, b))
-        added = product(left, right, result.dtype)
-        result[...] = added + before.astype(added.dtype)
-
-    flight = Flight(agent, apply, op.place, before=(earlier,) if earlier else ())
-    thread.pending[id(result)] = flight
-    thread.products[-1].append(flight)
-    thread.start(flight)
-    return result
-
-
-def _check_reads(agent: Agent, op: Operation, *references: Any) -> None:
-    for ref in references:
-        if isinstance(ref, Ref):
-            ref.check(agent, Access.LOAD, op.place)
-
-
-def _wait_products(thread: Thread, keep: int) -> None:
-    _finish(thread, thread.products, keep)
-    under_way = {id(flight) for group in thread.products for flight in group}
-    thread.pending = {key: flight for key, flight in thread.pending.items() if id(flight) in under_way}
-
-
-def _tensor_memory(thread: Thread, op: Operation, *_: Any) -> Ref:
-    kind, layouts = op.types[0], thread.block.cluster.shape.layouts
-    if len(kind.shape) != 2 or kind.shape[0] > TMEM_ROWS or op.attributes.get("collective"):
-        raise unsupported_failure(f"tensor memory of shape {kind.shape}, or of two blocks", op.place)
-    if op.results not in layouts:
-        start = 4 * op.attributes.get("offset", 0)  # in columns of 32 bits
-        rows, columns = np.arange(kind.shape[0])[:, None], np.arange(kind.shape[1])
-        layouts[op.results] = Layout((rows * TMEM_ROW_BYTES + start) // kind.dtype.itemsize + columns, kind.dtype)
-    return Ref(thread.block.tensor, layouts[op.results])
-
-
-def _tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
-    (out,), (a,), (b,), (accumulates,), *others = _segments(op, operands)
-    if op.attributes.get("collective") or any(map(len, others)):
-        raise unsupported_failure("a product of two blocks, with scales or with sparse operands", op.place)
-    agent = thread.block.cluster.operation(thread, "tcgen05_mma", op.place)
-    issued = thread.issued[0]
-    agent.known |= issued.tensor_events  # the products of a thread follow each other
-    _check_reads(agent, op, a, b, out if accumulates else None)
-    out.check(agent, Access.STORE, op.place)
-
-    def apply() -> None:
-        result = product(a.memory.load(a.layout), b.memory.load(b.layout), out.layout.dtype)
-        if accumulates:
-            result = result + out.memory.load(out.layout).astype(result.dtype)
-        out.memory.store(out.layout, result.astype(out.layout.dtype))
-
-    issued.tensor = (Flight(agent, apply, op.place, before=issued.tensor),)
-    issued.tensor_events |= agent.event
-    thread.start(*issued.tensor)
-
-
-def _commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool = True) -> None:
-    if op.attributes.get("collective"):
-        raise unsupported_failure("a commit for two blocks", op.place)
-    if predicate:
-        agent = thread.block.cluster.operation(thread, "tcgen05_commit_arrive", op.place)
-        issued = thread.issued[0]
-        agent.event |= thread.release() | issued.tensor_events
-        barrier = thread.block.barriers[address]
-        thread.start(Flight(agent, lambda: None, op.place, barrier, before=issued.tensor))
-
-
-def _load_tensor(thread: Thread, op: Operation, ref: Ref) -> Array:
-    agent = thread.block.cluster.operation(thread, "async_load_tmem", op.place)
-    _check_reads(agent, op, ref)
-    thread.moves["ld"] |= agent.event
-    return ref.memory.load(ref.layout)
-
-
-def _store_tensor(thread: Thread, op: Operation, values: Array, ref: Ref) -> None:
-    agent = thread.block.cluster.operation(thread, "async_store_tmem", op.place)
-    agent.known |= thread.moves["st"]  # the stores of a thread follow each other
-    thread.moves["st"] |= agent.event
-    _write(thread, agent, op, values, ref)
-
-
-def _wait_moves(thread: Thread, kind: str) -> None:
-    thread.known |= thread.moves[kind]
-    thread.moves[kind] = 0
-
-
-_RESPONSE = 16  # bytes
+_RESPONSE = 16  # bytes: the place of the cancelled cluster's first block along x, y and z, and whether there is one
 
 
 def _cancel(thread: Thread, op: Operation, ref: Ref, address: int, predicate: bool = True) -> None:
-    # Each block runs by itself, as if all had started before the first request.
-    for block in thread.block.cluster.blocks.values() if predicate else ():
-        agent = thread.block.cluster.operation(thread, "a request to cancel", op.place)
+    if not predicate:
+        return
+    cluster = thread.block.cluster
+    taken = cluster.take_waiting()
+    response = np.array([*(taken or (0, 0, 0)), taken is not None], np.int32).view(np.int8)
+    for block in cluster.blocks.values():
+        agent = cluster.operation(thread, "a request to cancel", op.place)
         Ref(block.shared, ref.layout, ref.outside).check(agent, Access.COPY, op.place)
-        apply = partial(block.shared.store, ref.layout, np.zeros(ref.layout.shape, ref.layout.dtype))
+        apply = partial(block.shared.store, ref.layout, response.astype(ref.layout.dtype).reshape(ref.layout.shape))
         thread.start(Flight(agent, apply, op.place, block.barriers[address], _RESPONSE))
 
 
 def _query(thread: Thread, op: Operation, ref: Ref) -> tuple[int, int, int, bool]:
-    _load(thread, op, ref)
-    return 0, 0, 0, False
+    x, y, z, found = load(thread, op, ref).astype(np.int8).reshape(-1).view(np.int32).tolist()
+    return x, y, z, bool(found)
 
 
 # Instructions in PTX.
@@ -548,11 +441,11 @@ _PTX: Sequence[tuple[re.Pattern[str], Callable[[Compiler, Operation, str], Step 
     (re.compile(pattern), make)
     for pattern, make in {
         r"^bar\.sync \$0, (\d+);$": _named_barrier,
-        r"^wgmma\.commit_group()": lambda compiler, op, _: lambda thread: thread.products.append([]),
-        r"^wgmma\.wait_group\.sync\.aligned (\d+);": lambda compiler, op, keep: partial(_wait_products, keep=int(keep)),
+        r"^wgmma\.commit_group()": lambda compiler, op, _: commit_products,
+        r"^wgmma\.wait_group\.sync\.aligned (\d+);": lambda compiler, op, keep: partial(wait_products, keep=int(keep)),
         r"^cp\.async\.bulk\.commit_group()": lambda compiler, op, _: _commit_stores,
         r"^barrier\.cluster\.wait()": lambda compiler, op, _: lambda thread: _meet_cluster(thread, op),
-        r"^tcgen05\.wait::(ld|st)": lambda compiler, op, kind: partial(_wait_moves, kind=kind),
+        r"^tcgen05\.wait::(ld|st)": lambda compiler, op, kind: partial(wait_moves, kind=kind),
         r"mapa\.shared::cluster\.u32 .*mbarrier\.arrive\.shared::cluster()": _remote_arrival,
         r"^(barrier\.cluster\.arrive|fence\.|wgmma\.fence|setmaxnreg|griddepcontrol)": (lambda compiler, op, _: None),
     }.items()
@@ -695,7 +588,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "memref.alloca": lambda thread, op: np.zeros(op.types[0].shape, object),
     "memref.load": _load_scalar,
     "memref.store": _store_scalar,
-    "mosaic_gpu.vector_load": _load,
+    "mosaic_gpu.vector_load": load,
     "mosaic_gpu.vector_store": _store,
     "nvvm.fence.proxy": lambda thread, op: thread.block.shared.fence(thread),
     # Barriers and copies.
@@ -713,13 +606,14 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "mosaic_gpu.try_cluster_cancel": _cancel,
     "mosaic_gpu.query_cluster_cancel": _query,
     # Matrix products and tensor memory.
-    "mosaic_gpu.wgmma": _wgmma,
-    "mosaic_gpu.tmem_alloc": _tensor_memory,
-    "mosaic_gpu.slice_tmem": _tensor_memory,
-    "mosaic_gpu.tcgen05_mma": _tensor_product,
-    "mosaic_gpu.tcgen05_commit_arrive": _commit_tensor,
-    "mosaic_gpu.async_load_tmem": _load_tensor,
-    "mosaic_gpu.async_store_tmem": _store_tensor,
+    "mosaic_gpu.wgmma": wgmma,
+    "mosaic_gpu.tmem_alloc": tensor_memory,
+    "mosaic_gpu.slice_tmem": tensor_memory,
+    "mosaic_gpu.tcgen05_mma": tensor_product,
+    "mosaic_gpu.tcgen05_commit_arrive": commit_tensor,
+    "mosaic_gpu.async_store_scales_smem_to_tmem": store_scales,
+    "mosaic_gpu.async_load_tmem": load_tensor,
+    "mosaic_gpu.async_store_tmem": store_tensor,
     **dict.fromkeys(
         "mosaic_gpu.tmem_relinquish_alloc_permit mosaic_gpu.tmem_dealloc nvvm.tcgen05.fence".split(), _nothing
     ),

@@ -11,7 +11,12 @@ from kerneltest.backends.simulate.simulation import ELEMENTS, Reader
 from kerneltest.trace.jax_compat.mlir import attributes_of
 
 _OPAQUE = np.dtype(object)  # pointers, structures and barriers: types of a dialect, whose names begin with !
-_ELEMENTS = {**ELEMENTS, "index": np.dtype(np.int64), "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu)}
+_ELEMENTS = {
+    **ELEMENTS,
+    "index": np.dtype(np.int64),
+    "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
+}
 _SHAPED = re.compile(r"(vector|memref)<((?:[\d?]+x)*)([^,>]+)")
 _UNUSED = re.compile("layouts?$|Flags$|^fastmath$|^constraints$")
 

@@ -1,0 +1,237 @@
+"""Matrix products of the Mosaic GPU dialect, by wgmma and tcgen05, and tensor memory."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from kerneltest.backends.simulate.ir import Operation, unsupported_failure
+from kerneltest.backends.simulate.mosaic_gpu.arithmetic import product
+from kerneltest.backends.simulate.mosaic_gpu.machine import TMEM_ROW_BYTES, TMEM_ROWS, Block, Flight, Thread
+from kerneltest.backends.simulate.mosaic_gpu.memory import Agent, Layout, Ref
+from kerneltest.core.details import Access, Race, Visit
+from kerneltest.core.dtypes import Array
+from kerneltest.core.verdicts import Verdict
+
+# Accesses, and groups of asynchronous work.
+
+
+def use(thread: Thread, value: Any, place: str) -> None:
+    """Checks that a vector is not the accumulator of a product under way."""
+    flight = thread.pending.get(id(value))
+    if flight is None:
+        return
+    visits = (
+        Visit(Access.LOAD, thread.program, place, thread.who),
+        Visit(Access.STORE, thread.program, flight.place, flight.agent.who),
+    )
+    words = f"an accumulator is {visits[0].text()} before plgpu.wgmma_wait, while it is {visits[1].text()}"
+    thread.block.cluster.faults.add(Verdict.RACE, Race("", "an accumulator", "", visits, words))
+    flight.complete()
+
+
+def load(thread: Thread, op: Operation, ref: Ref) -> Array:
+    """Returns the elements of a reference that a thread reads."""
+    ref.check(thread, Access.LOAD, op.place)
+    return ref.memory.load(ref.layout)
+
+
+def write(thread: Thread, agent: Agent, op: Operation, values: Array, ref: Ref) -> None:
+    """Sets the elements of a reference, for a thread or what it has started."""
+    use(thread, values, op.place)
+    ref.check(agent, Access.STORE, op.place)
+    ref.memory.store(ref.layout, values.astype(ref.layout.dtype))
+
+
+def segments(op: Operation, operands: Sequence[Any]) -> list[Sequence[Any]]:
+    """Returns an operation's operands in its segments."""
+    ends = np.cumsum(op.attributes["operandSegmentSizes"]).tolist()
+    return [operands[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def finish(thread: Thread, groups: list[list[Flight]], keep: int) -> int:
+    """Waits for all but the last `keep` groups, and returns the events of their writes.
+
+    The very last group is not committed yet.
+    """
+    writes = 0
+    while len(groups) - 1 > keep:
+        for flight in groups.pop(0):
+            flight.complete()
+            thread.known |= flight.agent.event
+            writes |= flight.writes
+    return writes
+
+
+# By wgmma, then by tcgen05.
+
+
+def wgmma(thread: Thread, op: Operation, before: Array, a: Any, b: Ref, *_: Any) -> Array:
+    """Starts a product by wgmma, and returns its accumulator, which is complete after a wait."""
+    agent = thread.block.cluster.operation(thread, "wgmma", op.place)
+    for flight in chain.from_iterable(thread.products):  # the products of a thread follow each other
+        agent.known |= flight.agent.event
+    _check_reads(agent, op, a, b)
+    result = np.empty(before.shape, op.types[0].dtype)
+    earlier = thread.pending.get(id(before))
+
+    def apply() -> None:
+        left, right = (x.memory.load(x.layout) if isinstance(x, Ref) else x for x in (a, b))
+        added = product(left, right, result.dtype)
+        result[...] = added + before.astype(added.dtype)
+
+    flight = Flight(agent, apply, op.place, before=(earlier,) if earlier else ())
+    thread.pending[id(result)] = flight
+    thread.products[-1].append(flight)
+    thread.start(flight)
+    return result
+
+
+def _check_reads(agent: Agent, op: Operation, *references: Any) -> None:
+    for ref in references:
+        if isinstance(ref, Ref):
+            ref.check(agent, Access.LOAD, op.place)
+
+
+def commit_products(thread: Thread) -> None:
+    """Commits the products of a thread."""
+    # JAX documents that plgpu.wgmma waits for the products before it (Pallas:Mosaic GPU reference, "Waiting for the
+    # operation to complete"), and its own kernels rely on that.
+    thread.products.append([])
+    wait_products(thread, keep=1)
+
+
+def wait_products(thread: Thread, keep: int) -> None:
+    """Waits for all but the last `keep` groups of products."""
+    finish(thread, thread.products, keep)
+    under_way = {id(flight) for group in thread.products for flight in group}
+    thread.pending = {key: flight for key, flight in thread.pending.items() if id(flight) in under_way}
+
+
+def tensor_memory(thread: Thread, op: Operation, *_: Any) -> Ref:
+    """Returns a part of tensor memory."""
+    kind, layouts = op.types[0], thread.block.cluster.shape.layouts
+    scales = kind.dtype.itemsize == 1
+    if len(kind.shape) != 2 or (kind.shape[0] > TMEM_ROWS and not scales):
+        raise unsupported_failure(f"tensor memory of shape {kind.shape}", op.place)
+    if op.results not in layouts:
+        start = 4 * op.attributes.get("offset", 0)  # in columns of 32 bits
+        rows, columns = np.arange(kind.shape[0])[:, None], np.arange(kind.shape[1])
+        if scales:  # each column has those of 32 rows, and 4 along the contracted axis
+            words = (rows // 128 * (kind.shape[1] // 4) + columns // 4) * 4 + rows % 128 // 32
+            at = rows % 32 * TMEM_ROW_BYTES + start + words * 4 + columns % 4
+        else:
+            at = (rows * TMEM_ROW_BYTES + start) // kind.dtype.itemsize + columns
+        layouts[op.results] = Layout(at, kind.dtype)
+    return Ref(thread.block.tensor, layouts[op.results])
+
+
+def tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
+    """Starts a product by tcgen05."""
+    (out,), (a,), (b,), (accumulates,), a_scale, b_scale, *others = [*segments(op, operands), (), ()]
+    blocks = _blocks_of_product(thread, op)
+    if any(map(len, others)):
+        raise unsupported_failure("a product with sparse operands", op.place)
+    if len(blocks) > 1 and (a_scale or out.layout.shape[0] != TMEM_ROWS):
+        raise unsupported_failure("a product of two blocks with scales, or of fewer than 256 rows", op.place)
+    # Each block has its rows of `out` and `a`, and its columns of `b`.
+    outs, lefts, rights = ([_in_block(thread, block, ref) for block in blocks] for ref in (out, a, b))
+    agent = thread.block.cluster.operation(thread, "tcgen05_mma", op.place)
+    issued = thread.issued[0]
+    agent.known |= issued.tensor_events  # what a thread starts on the tensor core follows what it started before
+    for left, right, result in zip(lefts, rights, outs, strict=True):
+        _check_reads(agent, op, left, right, *a_scale, *b_scale, result if accumulates else None)
+        result.check(agent, Access.STORE, op.place)
+
+    def apply() -> None:
+        columns = np.concatenate([right.memory.load(right.layout) for right in rights], axis=1)
+        if b_scale:
+            columns = _scaled(columns.T, b_scale[0]).T
+        for left, ref in zip(lefts, outs, strict=True):
+            rows = left.memory.load(left.layout)
+            if a_scale:
+                rows = _scaled(rows, a_scale[0])
+            result = product(rows, columns, ref.layout.dtype)
+            if accumulates:
+                result = result + ref.memory.load(ref.layout).astype(result.dtype)
+            ref.memory.store(ref.layout, result.astype(ref.layout.dtype))
+
+    _start_on_tensor_core(thread, Flight(agent, apply, op.place, before=issued.tensor))
+
+
+def _start_on_tensor_core(thread: Thread, flight: Flight) -> None:
+    issued = thread.issued[0]
+    issued.tensor = (flight,)
+    issued.tensor_events |= flight.agent.event
+    thread.start(flight)
+
+
+def _scaled(values: Array, scales: Ref) -> Array:
+    # Rows with a scale for each block of elements; the products are exact.
+    factors = scales.memory.load(scales.layout).astype(np.float64)
+    return np.asarray(values.astype(np.float64) * np.repeat(factors, values.shape[1] // factors.shape[1], axis=1))
+
+
+def store_scales(thread: Thread, op: Operation, ref: Ref, target: Ref) -> None:
+    """Starts a copy of scales to tensor memory."""
+    if op.attributes.get("collective"):
+        raise unsupported_failure("scales of two blocks", op.place)
+    agent, issued = thread.block.cluster.operation(thread, "a copy of scales", op.place), thread.issued[0]
+    agent.known |= issued.tensor_events
+    _check_reads(agent, op, ref)
+    target.check(agent, Access.COPY, op.place)
+
+    def apply() -> None:
+        # From tiles of 32 x 16: the rows that are a multiple of 32 apart, and 4 along the contracted axis, in a row.
+        tiles = ref.memory.load(ref.layout)
+        tiles = tiles.reshape(*tiles.shape[:3], 4, 4).transpose(0, 3, 2, 1, 4)
+        target.memory.store(target.layout, tiles.reshape(target.layout.shape))
+
+    _start_on_tensor_core(thread, Flight(agent, apply, op.place, before=issued.tensor))
+
+
+def _blocks_of_product(thread: Thread, op: Operation) -> list[Block]:
+    # The blocks whose tensor cores work together: one, or two whose places along x differ in the last bit.
+    if not op.attributes.get("collective"):
+        return [thread.block]
+    x, y, z = thread.block.rank
+    return [thread.block.cluster.blocks[x - x % 2 + i, y, z] for i in range(2)]
+
+
+def _in_block(thread: Thread, block: Block, ref: Ref) -> Ref:
+    # The same part of the same memory in a block of the thread's cluster.
+    memory = block.tensor if ref.memory is thread.block.tensor else block.shared
+    return Ref(memory, ref.layout, ref.outside)
+
+
+def commit_tensor(thread: Thread, op: Operation, address: int, predicate: bool = True) -> None:
+    """Has a barrier signalled when what a thread has started on the tensor core is complete."""
+    if predicate:
+        issued, known = thread.issued[0], thread.release()
+        for block in _blocks_of_product(thread, op):
+            agent = thread.block.cluster.operation(thread, "tcgen05_commit_arrive", op.place)
+            agent.event |= known | issued.tensor_events
+            thread.start(Flight(agent, lambda: None, op.place, block.barriers[address], before=issued.tensor))
+
+
+def load_tensor(thread: Thread, op: Operation, ref: Ref) -> Array:
+    """Starts a load of tensor memory, and returns its elements."""
+    agent = thread.block.cluster.operation(thread, "async_load_tmem", op.place)
+    _check_reads(agent, op, ref)
+    thread.moves["ld"] |= agent.event
+    return ref.memory.load(ref.layout)
+
+
+def store_tensor(thread: Thread, op: Operation, values: Array, ref: Ref) -> None:
+    """Starts a store to tensor memory."""
+    agent = thread.block.cluster.operation(thread, "async_store_tmem", op.place)
+    agent.known |= thread.moves["st"]  # the stores of a thread follow each other
+    thread.moves["st"] |= agent.event
+    write(thread, agent, op, values, ref)
+
+
+def wait_moves(thread: Thread, kind: str) -> None:
+    """Waits for the loads or stores of tensor memory, `ld` or `st`."""
+    thread.known |= thread.moves[kind]
+    thread.moves[kind] = 0
