@@ -177,6 +177,15 @@ class Formula:
             words = "{said}; and the same inputs then gave results"
             raise Failure(Verdict.NONDETERMINISTIC, Stated(words, {"said": said}))
 
+    def is_refused(self) -> bool:
+        """Returns whether NumPy cannot evaluate the function, as far as that is known without an evaluation."""
+        try:
+            self.store.own_kernel(self.traced)
+        except NotPromotedError:
+            return True
+        known = self.store.right.get((self.traced, self.key))
+        return known is not None and bool(known.unanswered)
+
     def check_repeated(self, found: Sequence[Comparison], outputs: Sequence[Array]) -> None:
         """Evaluates the formula again where Python computes its results, and the first ones were wrong.
 
