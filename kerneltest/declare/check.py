@@ -168,7 +168,11 @@ def check_invariance(pairing: Pairing) -> Problems:
     for name in pairing.needs:
         if name not in pairing.dims and name not in pairing.batch_dims:
             yield "needs", f"{name!r} is not a dim of the pairing; its dims are {dims}"
-    invariant = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)), "grid"]
+    invariant = [
+        *(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)),
+        "grid",
+        "unread",
+    ]
     for name in pairing.invariant_to:
         if name not in invariant:
             hint = "; dims go into batch_dims" if name in pairing.dims else ""

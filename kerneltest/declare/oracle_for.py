@@ -64,7 +64,8 @@ def oracle_for(
       xfail: expected findings, made by `kt.xfail`.
       all_masked: the value of all outputs if everything is masked: `"zeros"`, `"nan"`, or "" to declare nothing.
       batch_dims: dims along which each slice of the result is computed independently.
-      invariant_to: static arguments on which no bit of the result depends, and `"grid"` for the order of programs.
+      invariant_to: static arguments on which no bit of the result depends, `"grid"` for the order of programs, and
+        `"unread"` for data that the oracle does not read.
       grad: the kernel can be differentiated, so its gradient is compared with the oracle's: by all floats, or by the
         arguments of these names, as in `("logits", "weight")`.
       rejects: calls that the kernel must refuse, made by `kt.rejects`.

@@ -67,7 +67,8 @@ class Pairing:
       xfail: expected findings.
       all_masked: the value of all outputs if everything is masked: `zeros`, `nan`, or "" if not declared.
       batch_dims: dims along which each slice of the result is computed independently.
-      invariant_to: static arguments on which no bit of the result depends, and `grid` for the order of the programs.
+      invariant_to: static arguments on which no bit of the result depends, `grid` for the order of the programs, and
+        `unread` for data that the oracle does not read.
       grad: the kernel can be differentiated, and its gradient is the oracle's: by all floats, or by some arguments.
       rejects: calls that the kernel must refuse.
       needs: by dim, a function from a position along it in an output to the slice of the inputs that it needs; dims in

@@ -205,7 +205,7 @@ def _selects(pairing: Pairing, signature: Signature) -> bool:
         leaf.kind.is_mask or leaf.kind.includes_end or leaf.globally_unique or leaf.sentinel is not None
         for leaf in signature.leaves(pairing).values()
     )
-    return any(selecting)
+    return "unread" in pairing.invariant_to or any(selecting)
 
 
 @invariant(applies=_selects, least=3, other=_other_case)

@@ -233,6 +233,30 @@ def unbatched(x: jax.Array) -> jax.Array:
     return jax.pure_callback(lambda v: np.asarray(v), shape, double(x), vmap_method=None)
 
 
+def _first_rows(kernel: Callable[..., Any], domain: Any, **declared: Any) -> kt.Pairing:
+    """A kernel that gets more rows than it may read."""
+    x, dims = kt.array("m+2 n", "float32", domain=domain), dict(m=kt.dim(values=(3,)), n=kt.dim(values=(4,)))
+    pairing = kt.oracle_for(kernel, x=x, dims=dims, **declared)(lambda x: 2 * x[:-2])
+    assert isinstance(pairing, kt.Pairing)
+    return pairing
+
+
+@pytest.mark.parametrize(
+    ("domain", "declared", "found"),
+    [
+        ((-9, 9), {}, False),
+        ((-9, 9), {"invariant_to": "unread"}, True),
+        (kt.interval(-9, 9, finite=True), {"invariant_to": "unread"}, False),
+    ],
+)
+def test_memory_whose_contents_do_not_matter_is_declared(domain: Any, declared: dict[str, Any], found: bool) -> None:
+    right = lambda x: whole(lambda x: 2 * x[:-2], x[:-2], x)  # noqa: E731
+    assert not _run(_first_rows(right, domain, **declared)).findings
+    by_product = lambda x: whole(lambda x: 2 * jnp.eye(len(x) - 2, len(x)) @ x[...], x[:-2], x)  # noqa: E731
+    told = _run(_first_rows(by_product, domain, **declared)).findings
+    assert {each.family for each in told} == ({"unread_values"} if found else set())
+
+
 def test_a_kernel_that_jax_cannot_vmap_is_unavailable() -> None:
     result = _run(_make_pairing(twice, unbatched))
     assert result.findings == ()
