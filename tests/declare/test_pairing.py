@@ -35,11 +35,12 @@ MISFITS: dict[str, tuple[dict[str, Any], list[str]]] = {
         dict(tolerance=kt.tolerance.conditioned(over="q")), ["tolerance", "names dim 'q'"],
     ),
     "invariant to what is not there": (
-        dict(invariant_to=("block",)), ["invariant_to", "'block' is not a static argument; choose among 'grid', 'unread'"],
+        dict(invariant_to=("block",)),
+        ["invariant_to", "'block' is not a static argument; choose among 'grid', 'unread'"],
     ),
     "invariant to a dim": (
         dict(scale=kt.static(1, 2), invariant_to="n"),
-        ["invariant_to", "'n' is not a static argument; choose among 'scale', 'grid', 'unread'; dims go into batch_dims"],
+        ["invariant_to", "'n' is not a static argument; choose among 'scale', 'grid', 'unread'; dims go into "],
     ),
     "a batch along what is no dim": (
         dict(batch_dims=("m",)), ["batch_dims", "'m' is not a dim of the pairing; its dims are 'n'"],
