@@ -180,6 +180,14 @@ def check_invariance(pairing: Pairing) -> Problems:
                 "invariant_to",
                 f"{name!r} is not a static argument; choose among {', '.join(map(repr, invariant))}{hint}",
             )
+    for name, chosen in pairing.invariants.items():
+        if name == "gradient" and not pairing.grad:
+            yield "invariants", "'gradient' needs grad=True, or the arguments by which the kernel is differentiated"
+        for dim, length in ((dim, length) for lengths in chosen for dim, length in lengths.items()):
+            if dim not in pairing.dims:
+                yield "invariants", f"{dim!r} is not a dim of the pairing; its dims are {dims}"
+            elif not (isinstance(length, int) and length > 0 and pairing.dims[dim].admits(length)):
+                yield "invariants", f"{dim}={length!r} is no length that its declaration admits, or is 0"
     floats = [
         path
         for path, leaf in pairing.leaves.items()

@@ -79,6 +79,7 @@ class Pairing:
         options are dtypes, or `any`; one for all outputs; () to declare nothing.
       reproducible: whether the same inputs give the same bits.
       unordered: the outputs whose order is free, which kernel and oracle then return in ascending order.
+      invariants: by the name of an invariant, further lengths at which it is asked, by dim.
       leaves: the arrays among the arguments, by path.
       optionals: by path, the parts that may be absent, with the paths of the arrays in them.
       origin: the pairing as its author declared it: itself, except for pairings returned by `on`.
@@ -105,6 +106,7 @@ class Pairing:
     returns: tuple[str, ...] = ()
     reproducible: bool = True
     unordered: Unordered | None = None
+    invariants: Mapping[str, tuple[Mapping[str, int], ...]] = field(default_factory=dict)
     leaves: Mapping[str, ArrayArgument] = field(init=False)
     optionals: Mapping[str, tuple[str, ...]] = field(init=False)
     origin: "Pairing" = field(init=False, repr=False, metadata=uncounted("it is what others were made of"))

@@ -105,12 +105,14 @@ def vmapped(context: CaseContext) -> Iterator[Variation]:
     yield _batch(context, slice(None), _other_case)
 
 
+def _has_several_arrays(pairing: Pairing, signature: Signature) -> bool:
+    return len(signature.dtypes) > 1 and not any(leaf.derivation for leaf in pairing.leaves.values())
+
+
 # Whether the kernel says itself how a batch of several arrays is computed. JAX makes the batch of others. The first
 # signature with the same dtypes and static arguments decides: planning would take long if each one was traced.
 def _has_own_batches(pairing: Pairing, signature: Signature) -> bool:
-    if len(signature.dtypes) < 2 or any(leaf.derivation for leaf in pairing.leaves.values()):
-        return False
-    return _calls_custom_vmap(pairing, first_alike(pairing, signature))
+    return _has_several_arrays(pairing, signature) and _calls_custom_vmap(pairing, first_alike(pairing, signature))
 
 
 @functools.lru_cache(maxsize=256)
@@ -135,7 +137,7 @@ _FIRST, _OTHERS = slice(0, 1), slice(1, None)
 _FIRST_CHANGED, _OTHERS_CHANGED = _mixed_case(_FIRST), _mixed_case(_OTHERS)
 
 
-@invariant(applies=_has_own_batches, other=_FIRST_CHANGED)
+@invariant(applies=_has_several_arrays, other=_FIRST_CHANGED)
 def vmapped_first(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis of the first array alone, the outputs are those of each by itself."""
     yield _batch(context, _FIRST, _FIRST_CHANGED)
