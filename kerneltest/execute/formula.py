@@ -109,6 +109,7 @@ class FormulaStore:
                 found = _promote(replace(wide, sites=traced.sites))
                 if (literals := rounded_literals(traced, wide)) is not None:
                     self.literals[traced] = literals
+                    self.own_kernels.pop(traced, None)
             self.kernels[traced] = found if isinstance(found, PromotedKernel) else self.own_kernel(traced)
         return self.kernels[traced]
 
@@ -119,7 +120,7 @@ class FormulaStore:
           NotPromotedError: there is none.
         """
         if traced not in self.own_kernels:
-            self.own_kernels[traced] = _promote(traced)
+            self.own_kernels[traced] = _promote(traced, narrows=traced in self.literals)
         found = self.own_kernels[traced]
         if isinstance(found, str):
             raise NotPromotedError(found)
@@ -315,9 +316,11 @@ class Formula:
         return tuple(np.stack(column) for column in zip(*rows, strict=True))
 
 
-def _promote(traced: Traced, *, rounds: bool = True, literals: Literals | None = None) -> PromotedKernel | str:
+def _promote(
+    traced: Traced, *, rounds: bool = True, literals: Literals | None = None, narrows: bool = False
+) -> PromotedKernel | str:
     try:
-        return _explained(lambda: PromotedKernel(traced, rounds=rounds, literals=literals))
+        return _explained(lambda: PromotedKernel(traced, rounds=rounds, literals=literals, narrows=narrows))
     except NotPromotedError as error:
         return str(error)
 

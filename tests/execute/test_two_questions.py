@@ -129,6 +129,14 @@ def _shrunk_by_16_bits(x: jax.Array) -> jax.Array:
     return (jnp.sign(x) * jnp.maximum(jnp.abs(x) - jnp.full(x.shape, 0.1, jnp.bfloat16), 0)).astype(x.dtype)
 
 
+def _clipped(x: np.ndarray) -> np.ndarray:
+    return np.clip(x, 0.1, 0.7) - 0.1
+
+
+def _clipped_coarsely(x: jax.Array) -> jax.Array:
+    return jnp.clip(x, 0.1, 0.7) - jnp.asarray(0.1, jnp.bfloat16).astype(x.dtype)
+
+
 def _signs(x: Any) -> Any:
     return x / (np.abs(x) + 4e-8)
 
@@ -212,6 +220,9 @@ CASES = (
         "float16",
     ),
     Case("a threshold in 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float32"),
+    Case("limits in the input's 16 bits", lambda x: jnp.clip(x, 0.1, 0.7) - 0.1, _clipped, RIGHT, "float16"),
+    Case("limits of four digits", lambda x: jnp.clip(x, 0.1, 0.7003) - 0.1, _clipped, FORMULA, "float16"),
+    Case("limits in coarser 16 bits", _clipped_coarsely, _clipped, UNSTABLE, "float16"),
     Case("a threshold in coarser 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float16"),
     Case("an epsilon in float16's subnormals", lambda x: x / (jnp.abs(x) + 4e-8), _signs, UNSTABLE, "float16"),
     Case("a slope of five digits", lambda x: jax.nn.leaky_relu(x, 0.10001), _leaky, FORMULA, "float32"),
