@@ -484,4 +484,3 @@ def test_the_formula_of_a_kernel_that_works_in_place_is_that_of_a_device(factor:
     assert asked
     assert not any(each.unanswered for each in asked)
     assert bool(result.findings) is found
-    assert any(each.message.startswith("without rounding: ") for each in result.findings) is found
