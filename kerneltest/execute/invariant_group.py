@@ -208,9 +208,9 @@ class InvariantGroup(Group):
             return judge(ready)
 
         outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, judge_unchecked)
-        if item.arbiter is None or not outcome.record.verdict.is_finding:
+        if not outcome.record.verdict.is_finding:
             return outcome
-        if invariant.applies_to(item.arbiter):
+        if item.arbiter is None or invariant.applies_to(item.arbiter):
             return overrule_interpreter(item, context, outcome, functools.partial(judge, with_evidence=False))
         plain = judge(ready, vary=_as_it_is)
         judge_on = functools.partial(judge, vary=_as_it_is, with_evidence=False)

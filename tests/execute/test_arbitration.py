@@ -95,10 +95,11 @@ def summed(x: jax.Array, factor: int = 1) -> jax.Array:
     return pl.pallas_call(body, out_shape=x, input_output_aliases={1: 0})(x, jnp.zeros_like(x))
 
 
+@pytest.mark.parametrize("backends", [BOTH, BOTH[:1]])
 @pytest.mark.parametrize("factor", [1, 2])
-def test_an_interpreter_that_loses_atomic_additions_is_not_believed(factor: int) -> None:
+def test_an_interpreter_that_loses_atomic_additions_is_not_believed(factor: int, backends: list[str]) -> None:
     pairing = pair(lambda x: summed(x, factor), lambda x: np.eye(8)[0] * x.sum(), "x", domain=SMALL, dims=EIGHT)
-    result = kt.check(pairing, backends=BOTH, depth="quick", minimize=0)
+    result = kt.check(pairing, backends=backends, depth="quick", minimize=0)
     assert result.ok == (factor == 1), repr(result)
     assert any(isinstance(record.detail, Contradicted) for record in result.records) == (factor == 1)
 
