@@ -480,8 +480,8 @@ def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
             continue
         numbers = np.asarray(value, np.float64)
         rounded = cast(numbers, dtype).astype(np.float64)
-        own = cast(np.asarray(constant).astype(np.float64), dtype).astype(np.float64)  # a literal may have more digits
-        if not np.array_equal(own, rounded, equal_nan=True):
+        held = cast(np.asarray(constant).astype(np.float64), dtype).astype(np.float64)  # literals may have more digits
+        if not np.array_equal(held, rounded, equal_nan=True):
             return None
         if not np.allclose(rounded, numbers, float_format(dtype).unit_roundoff, 0, equal_nan=True):
             return None
