@@ -207,7 +207,8 @@ class InvariantGroup(Group):
                 ready(context.traced)  # if the plain call does not compile, this is what to report
             return judge(ready)
 
-        outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, judge_unchecked)
+        evaluated = functools.partial(judge, functools.partial(unchecked_executable, path))
+        outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, judge_unchecked, evaluated)
         if not outcome.record.verdict.is_finding:
             return outcome
         if item.arbiter is None or invariant.applies_to(item.arbiter):

@@ -127,7 +127,11 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         executable = prepare(traced)
         return judge(executable.run(context.leaves), executable.precision, with_evidence=False)
 
-    outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, run_again)
+    def judge_evaluated() -> Outcome:
+        executable = unchecked_executable(cache.executables.fast_path(backend), traced)
+        return judge(executable.run(context.leaves), executable.precision)
+
+    outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, run_again, judge_evaluated)
     return _note_missing_call(overrule_interpreter(item, context, outcome, judge_on), case, traced)
 
 
