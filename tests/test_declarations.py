@@ -29,6 +29,10 @@ BROKEN = {
         "jnp.take_along_axis(x_ref[...], at, axis",
         "jnp.take_along_axis(x_ref[...], at[:, ::-1], axis",
     ),
+    "chosen_oracle": (
+        "lambda slots, at: slots[at]",
+        "lambda slots, at: (at[:, None] == jnp.arange(len(slots))).astype(slots.dtype) @ slots",
+    ),
     "picked_oracle": ("live & (labels >= 0)", "live & (labels > -200)"),
     "scaled_oracle": ("x / largest", "x / x[-1]"),
     "products_oracle": ("q * k + v", "q * k + q"),

@@ -37,7 +37,7 @@ from kerneltest.declare.dims import (
 )
 from kerneltest.declare.domains import DType
 from kerneltest.declare.outcomes import Rejection, Unordered, Xfail
-from kerneltest.declare.pairing import ANY_DTYPE, BATCH, GIVEN, GRID, PADDING, Pairing, is_part_of
+from kerneltest.declare.pairing import ANY_DTYPE, BATCH, GIVEN, GRID, PADDING, UNREAD, Pairing, is_part_of
 from kerneltest.declare.problems import Problems, format_given, refuse
 
 # Checks of a pairing's arrays: their dtypes, domains and axes, and the rules of their kinds.
@@ -168,14 +168,14 @@ def check_invariance(pairing: Pairing) -> Problems:
     for name in pairing.needs:
         if name not in pairing.dims and name not in pairing.batch_dims:
             yield "needs", f"{name!r} is not a dim of the pairing; its dims are {dims}"
-    invariant = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static))]
-    invariant += [GRID, BATCH, PADDING]
     if BATCH in pairing.invariant_to and not pairing.batch_dims:
         yield "invariant_to", f"{BATCH!r} needs batch_dims=, the dims along which slices are independent"
     if PADDING in pairing.invariant_to and not any(
         leaf.kind.is_mask or leaf.kind.includes_end for leaf in pairing.leaves.values()
     ):
         yield "invariant_to", f"{PADDING!r} needs an argument that says where the tail begins: kt.lengths or kt.mask"
+    statics = (name for name, argument in pairing.arguments.items() if isinstance(argument, Static))
+    invariant = [*statics, GRID, BATCH, PADDING, UNREAD]
     for name in pairing.invariant_to:
         if name not in invariant:
             hint = "; dims go into batch_dims" if name in pairing.dims else ""
@@ -183,6 +183,14 @@ def check_invariance(pairing: Pairing) -> Problems:
                 "invariant_to",
                 f"{name!r} is not a static argument; choose among {', '.join(map(repr, invariant))}{hint}",
             )
+    for name, chosen in pairing.invariants.items():
+        if name == "gradient" and not pairing.grad:
+            yield "invariants", "'gradient' needs grad=True, or the arguments by which the kernel is differentiated"
+        for dim, length in ((dim, length) for lengths in chosen for dim, length in lengths.items()):
+            if dim not in pairing.dims:
+                yield "invariants", f"{dim!r} is not a dim of the pairing; its dims are {dims}"
+            elif not (isinstance(length, int) and length > 0 and pairing.dims[dim].admits(length)):
+                yield "invariants", f"{dim}={length!r} is no length that its declaration admits, or is 0"
     floats = [
         path
         for path, leaf in pairing.leaves.items()

@@ -44,6 +44,7 @@ def oracle_for(
     returns: str | Sequence[str] = (),
     reproducible: bool = True,
     unordered: Unordered | None = None,
+    invariants: Mapping[str, Sequence[Mapping[str, int]]] | None = None,
     **declared: Argument | SameAs,
 ) -> Callable[[Callable[..., Any]], Pairing]:
     """Pairs a kernel with the decorated oracle. All other keywords declare the kernel's arguments.
@@ -65,8 +66,8 @@ def oracle_for(
       all_masked: the value of all outputs if everything is masked: `"zeros"`, `"nan"`, or "" to declare nothing.
       batch_dims: dims along which each slice of the result is computed independently.
       invariant_to: that on which no bit of the result depends: static arguments by name, `"grid"` for the order of
-        programs, `"batch"` for the number and the values of other slices along `batch_dims`, and `"padding"` for the
-        length of a tail that a mask or lengths leave out.
+        programs, `"batch"` for the number and the values of other slices along `batch_dims`, `"padding"` for the length
+        of a tail that a mask or lengths leave out, and `"unread"` for data that the oracle does not read.
       grad: the kernel can be differentiated, so its gradient is compared with the oracle's: by all floats, or by the
         arguments of these names, as in `("logits", "weight")`.
       rejects: calls that the kernel must refuse, made by `kt.rejects`.
@@ -82,6 +83,8 @@ def oracle_for(
       reproducible: the same inputs give the same bits. With False, as for a kernel that adds floats atomically, results
         of two runs may differ, but each must be right.
       unordered: outputs whose order along an axis is free, made by `kt.unordered`.
+      invariants: by the name of an invariant, further lengths at which it is asked, of some dims or of all, as in
+        `{"gradient": [{"n": 100}], "vmapped": [{"n": 7}]}`.
       declared: declarations by name: `kt.array`, `kt.mask`, `kt.static`, `kt.tree` and so on.
 
     Returns:
@@ -95,6 +98,7 @@ def oracle_for(
         "all_masked": all_masked, "batch_dims": batch_dims, "invariant_to": invariant_to, "grad": grad,
         "rejects": rejects, "needs": needs, "where": where, "backends": backends,
         "returns": returns, "reproducible": reproducible, "unordered": unordered,
+        "invariants": invariants,
     }  # fmt: skip
     kernel_name = getattr(kernel, "__name__", type(kernel).__name__)
     if not callable(kernel):
@@ -152,6 +156,7 @@ def oracle_for(
             returns=_names(returns),
             reproducible=reproducible,
             unordered=unordered,
+            invariants={name: tuple(map(dict, lengths)) for name, lengths in (invariants or {}).items()},
         )
         check_declaration(pairing, dims or {})
         ALL_PAIRINGS.append(pairing)

@@ -33,8 +33,9 @@ ANY_DTYPE = "any"  # in `returns`
 
 ABSENT, GIVEN = "absent", "given"
 
-# In `invariant_to`: the order of the programs, the rest of the batch, and the length of a masked tail.
-GRID, BATCH, PADDING = "grid", "batch", "padding"
+# In `invariant_to`: the order of the programs, the rest of the batch, the length of a masked tail, and data that the
+# oracle does not read.
+GRID, BATCH, PADDING, UNREAD = "grid", "batch", "padding", "unread"
 
 # All pairings in order of creation. The plugin reports those that it did not collect.
 ALL_PAIRINGS: "list[Pairing]" = []
@@ -71,7 +72,8 @@ class Pairing:
       all_masked: the value of all outputs if everything is masked: `zeros`, `nan`, or "" if not declared.
       batch_dims: dims along which each slice of the result is computed independently.
       invariant_to: that on which no bit of the result depends: static arguments, `grid` (the order of the programs),
-        `batch` (the other slices along `batch_dims`) and `padding` (how long a masked tail is).
+        `batch` (the other slices along `batch_dims`), `padding` (how long a masked tail is) and `unread` (data that the
+        oracle does not read).
       grad: the kernel can be differentiated, and its gradient is the oracle's: by all floats, or by some arguments.
       rejects: calls that the kernel must refuse.
       needs: by dim, a function from a position along it in an output to the slice of the inputs that it needs; dims in
@@ -82,6 +84,7 @@ class Pairing:
         options are dtypes, or `any`; one for all outputs; () to declare nothing.
       reproducible: whether the same inputs give the same bits.
       unordered: the outputs whose order is free, which kernel and oracle then return in ascending order.
+      invariants: by the name of an invariant, further lengths at which it is asked, by dim.
       leaves: the arrays among the arguments, by path.
       optionals: by path, the parts that may be absent, with the paths of the arrays in them.
       origin: the pairing as its author declared it: itself, except for pairings returned by `on`.
@@ -108,6 +111,7 @@ class Pairing:
     returns: tuple[str, ...] = ()
     reproducible: bool = True
     unordered: Unordered | None = None
+    invariants: Mapping[str, tuple[Mapping[str, int], ...]] = field(default_factory=dict)
     leaves: Mapping[str, ArrayArgument] = field(init=False)
     optionals: Mapping[str, tuple[str, ...]] = field(init=False)
     origin: "Pairing" = field(init=False, repr=False, metadata=uncounted("it is what others were made of"))

@@ -4,6 +4,9 @@ A case passes although an interpreter has wrong values if the kernel's lowered c
 the same bounds. It stays a finding if the lowered code has a fault, such as a read out of bounds or a race; if the
 kernel's own rounding explains the values; or if a known difference of lowered code changes an output when NumPy
 evaluates the kernel, or NumPy cannot.
+
+Without a simulator in the run, NumPy judges kernels with atomic updates: Pallas' interpreter loses all but one of those
+of an element.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kerneltest.backends.base import Executable, Outputs
+from kerneltest.backends.base import Backend, Executable, Outputs
 from kerneltest.core.details import Contradicted, ErrorCause, first_line
 from kerneltest.core.dtypes import Array, is_float, widen
 from kerneltest.core.failures import Guard
 from kerneltest.core.precision import Precision
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.batching import Prepare
 from kerneltest.execute.claims import CaseContext, WrongOutputError
@@ -26,6 +30,7 @@ from kerneltest.judge.formula import MOST_UNSTABLE, rounding_cause
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules, LoweredRules
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
+from kerneltest.trace.walk import iter_equations, primitive_name
 from kerneltest.triage.symptoms import cause_of
 
 _VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH)
@@ -42,6 +47,18 @@ class _HeldToInterpreter:
         return self.simulated.run(leaves)
 
 
+@dataclass(frozen=True, slots=True)
+class _CountedUpdates:
+    """A kernel in NumPy, with each of its atomic updates."""
+
+    traced: Traced
+    precision: Precision
+
+    def run(self, leaves: Sequence[Array]) -> Outputs:
+        kernel = BatchedKernel(self.traced, KernelRules(counts_all_updates=True))
+        return tuple(output[0] for output in kernel([leaf[None] for leaf in leaves]))
+
+
 def overrule_interpreter(
     item: Item, context: CaseContext, outcome: Outcome, judge_on: Callable[[Prepare], Outcome]
 ) -> Outcome:
@@ -53,7 +70,7 @@ def overrule_interpreter(
       judge_on: judges the case, without evidence, on the executables that a function prepares.
     """
     record, arbiter, ready = outcome.record, item.arbiter, context.cache.executables.ready
-    if arbiter is None or record.verdict not in _VALUES:
+    if record.verdict not in _VALUES or (arbiter is None and not _loses_updates(item.backend, context.traced)):
         return outcome
     place = item.place(context.case)
     is_declared = not apply_xfails(item.pairing.xfail, record.verdict, place, str(context.case.signature))[0].is_finding
@@ -61,20 +78,30 @@ def overrule_interpreter(
         return outcome
 
     def prepare(traced: Traced) -> Executable:
-        return _HeldToInterpreter(ready(arbiter, traced), ready(item.backend, traced).precision)
+        precision = ready(item.backend, traced).precision
+        if arbiter is None:
+            return _CountedUpdates(traced, precision)
+        return _HeldToInterpreter(ready(arbiter, traced), precision)
 
     def judge() -> Outcome:
         try:
-            return outcome if _may_be_right_by_accident(outcome) else judge_on(prepare)
-        except WrongOutputError:
+            by_accident = arbiter is not None and _may_be_right_by_accident(outcome)
+            return outcome if by_accident else judge_on(prepare)
+        except (WrongOutputError, UnknownError):
             return outcome
 
     judged = Guard(context.cache.process.internal_failures).collect("running the lowered code", judge, outcome)
     if judged.record.verdict is not Verdict.PASS or not judged.record.compared:
         return outcome
     said = f"ends as {record.verdict}: {first_line(record.message)}"
-    detail = Contradicted(said, f"{arbiter.id}, which runs the lowered code", item.backend.id)
+    judge_name = f"{arbiter.id}, which runs the lowered code" if arbiter else "NumPy, which counts each atomic update"
+    detail = Contradicted(said, judge_name, item.backend.id)
     return replace(judged, record=replace(judged.record, detail=detail, message=detail.text()))
+
+
+def _loses_updates(backend: Backend, traced: Traced) -> bool:
+    equations = (equation for equation, _ in iter_equations(traced.jaxpr.jaxpr))
+    return backend.tier is Tier.INTERPRET and any(primitive_name(each) == "atomic_rmw" for each in equations)
 
 
 # Whether the kernel's own rounding explains the wrong values, or they are off by little. The lowered code, which may

@@ -110,6 +110,7 @@ class FormulaStore:
                 found = _promote(replace(wide, sites=traced.sites))
                 if (literals := rounded_literals(traced, wide)) is not None:
                     self.literals[traced] = literals
+                    self.own_kernels.pop(traced, None)
             self.kernels[traced] = found if isinstance(found, PromotedKernel) else self.own_kernel(traced)
         return self.kernels[traced]
 
@@ -120,7 +121,7 @@ class FormulaStore:
           NotPromotedError: there is none.
         """
         if traced not in self.own_kernels:
-            self.own_kernels[traced] = _promote(traced)
+            self.own_kernels[traced] = _promote(traced, narrows=traced in self.literals)
         found = self.own_kernels[traced]
         if isinstance(found, str):
             raise NotPromotedError(found)
@@ -177,6 +178,15 @@ class Formula:
             self._compare()
             words = "{said}; and the same inputs then gave results"
             raise Failure(Verdict.NONDETERMINISTIC, Stated(words, {"said": said}))
+
+    def is_refused(self) -> bool:
+        """Returns whether NumPy cannot evaluate the function, as far as that is known without an evaluation."""
+        try:
+            self.store.own_kernel(self.traced)
+        except NotPromotedError:
+            return True
+        known = self.store.right.get((self.traced, self.key))
+        return known is not None and bool(known.unanswered)
 
     def check_repeated(self, found: Sequence[Comparison], outputs: Sequence[Array]) -> None:
         """Evaluates the formula again where Python computes its results, and the first ones were wrong.
@@ -307,9 +317,11 @@ class Formula:
         return tuple(np.stack(column) for column in zip(*rows, strict=True))
 
 
-def _promote(traced: Traced, *, rounds: bool = True, literals: Literals | None = None) -> PromotedKernel | str:
+def _promote(
+    traced: Traced, *, rounds: bool = True, literals: Literals | None = None, narrows: bool = False
+) -> PromotedKernel | str:
     try:
-        return _explained(lambda: PromotedKernel(traced, rounds=rounds, literals=literals))
+        return _explained(lambda: PromotedKernel(traced, rounds=rounds, literals=literals, narrows=narrows))
     except NotPromotedError as error:
         return str(error)
 

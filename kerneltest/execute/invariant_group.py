@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import jax
 
 from kerneltest.backends.base import Backend, BatchExecutable
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import DeclarationError, Failure
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.pairing import Pairing
@@ -133,7 +133,19 @@ def _chosen_signatures(item: Item, known: Invariant) -> list[Signature]:
         count = max(count, len(telling) + len(again))
     else:
         chosen += (s for depth in deeper for part in order_by_variety(item.pairing, added(depth)) for s in part)
-    return chosen[:count]
+    return [*dict.fromkeys([*_declared_signatures(item, known), *chosen[:count]])]
+
+
+# The signatures of the lengths at which the pairing declares that an invariant is asked.
+def _declared_signatures(item: Item, known: Invariant) -> Iterator[Signature]:
+    pairing, name = item.pairing, known.family.name
+    alike = [each for each in signatures(pairing, "quick") if each.dtype == item.dtype]
+    for lengths in pairing.invariants.get(name, ()):
+        found = (resized for each in alike if (resized := each.resized(pairing, lengths)) is not None)
+        chosen = next((each for each in found if all(length for _, length in each.dims)), None)
+        if chosen is None and alike:
+            raise DeclarationError(f"pairing {pairing.name!r}, invariants: {name}: where= admits no {lengths}")
+        yield from [chosen] if chosen else []
 
 
 class InvariantGroup(Group):
@@ -143,6 +155,9 @@ class InvariantGroup(Group):
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         """Yields cases of each invariant for the most telling signatures to which it applies, without empty dims."""
+        if unknown := item.pairing.invariants.keys() - INVARIANTS:
+            names = f"{', '.join(sorted(unknown))}; there are {', '.join(INVARIANTS)}"
+            raise DeclarationError(f"pairing {item.pairing.name!r}, invariants: no invariant is named {names}")
         for known in INVARIANTS.values():
             if not known.applies_to(item.backend):
                 continue
@@ -192,10 +207,11 @@ class InvariantGroup(Group):
                 ready(context.traced)  # if the plain call does not compile, this is what to report
             return judge(ready)
 
-        outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, judge_unchecked)
-        if item.arbiter is None or not outcome.record.verdict.is_finding:
+        evaluated = functools.partial(judge, functools.partial(unchecked_executable, path))
+        outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, judge_unchecked, evaluated)
+        if not outcome.record.verdict.is_finding:
             return outcome
-        if invariant.applies_to(item.arbiter):
+        if item.arbiter is None or invariant.applies_to(item.arbiter):
             return overrule_interpreter(item, context, outcome, functools.partial(judge, with_evidence=False))
         plain = judge(ready, vary=_as_it_is)
         judge_on = functools.partial(judge, vary=_as_it_is, with_evidence=False)

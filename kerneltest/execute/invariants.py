@@ -16,7 +16,7 @@ from kerneltest.core.dtypes import Array, DType, ShapeDtype, is_float, widen
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import Axis, AxisExpression, dims_in, dims_in_axes, length_of, positions_along
-from kerneltest.declare.pairing import BATCH, GRID, Pairing
+from kerneltest.declare.pairing import BATCH, GRID, UNREAD, Pairing
 from kerneltest.execute.applicability import trace_if_possible
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import CaseContext, OutputCheck, Variation
@@ -105,12 +105,14 @@ def vmapped(context: CaseContext) -> Iterator[Variation]:
     yield _batch(context, slice(None), _other_case)
 
 
+def _has_several_arrays(pairing: Pairing, signature: Signature) -> bool:
+    return len(signature.dtypes) > 1 and not any(leaf.derivation for leaf in pairing.leaves.values())
+
+
 # Whether the kernel says itself how a batch of several arrays is computed. JAX makes the batch of others. The first
 # signature with the same dtypes and static arguments decides: planning would take long if each one was traced.
 def _has_own_batches(pairing: Pairing, signature: Signature) -> bool:
-    if len(signature.dtypes) < 2 or any(leaf.derivation for leaf in pairing.leaves.values()):
-        return False
-    return _calls_custom_vmap(pairing, first_alike(pairing, signature))
+    return _has_several_arrays(pairing, signature) and _calls_custom_vmap(pairing, first_alike(pairing, signature))
 
 
 @functools.lru_cache(maxsize=256)
@@ -135,7 +137,7 @@ _FIRST, _OTHERS = slice(0, 1), slice(1, None)
 _FIRST_CHANGED, _OTHERS_CHANGED = _mixed_case(_FIRST), _mixed_case(_OTHERS)
 
 
-@invariant(applies=_has_own_batches, other=_FIRST_CHANGED)
+@invariant(applies=_has_several_arrays, other=_FIRST_CHANGED)
 def vmapped_first(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis of the first array alone, the outputs are those of each by itself."""
     yield _batch(context, _FIRST, _FIRST_CHANGED)
@@ -205,7 +207,7 @@ def _selects(pairing: Pairing, signature: Signature) -> bool:
         leaf.kind.is_mask or leaf.kind.includes_end or leaf.globally_unique or leaf.sentinel is not None
         for leaf in signature.leaves(pairing).values()
     )
-    return any(selecting)
+    return UNREAD in pairing.invariant_to or any(selecting)
 
 
 @invariant(applies=_selects, least=3, other=_other_case)

@@ -52,10 +52,11 @@ from kerneltest.plan.signatures import Signature, signature_dtypes, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import ExpectedValues
 from kerneltest.trace.cost_model import estimate_work
-from kerneltest.trace.site_states import DimLengths
+from kerneltest.trace.site_states import DimLengths, grids_by_place
 from kerneltest.trace.tracing import Traced, trace
 
 _COARSE = 0.1  # relative error that a useful bound does not admit
+_LONGER = 4  # times the longest planned length, at which more programs may run
 _SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # estimated for one run of a long signature, at most
 
 
@@ -83,7 +84,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         claim = plain_claim(context, outputs, precision, bitwise=bitwise, evaluate_apart=apart)
         outcome = judge_claims(context, passing, [claim], with_evidence=with_evidence)
         calls, lengths = (call.equation for call in traced.calls), _dim_lengths(pairing, case.signature, item.depth)
-        static, single = traced.sites.remarks(calls, lengths)
+        static, single = traced.sites.remarks(calls, lengths, claim.formula.is_refused)
         expected = replace(_expected_values(claim), narrow=narrow, static=static, single=single)
         return replace(outcome, record=replace(outcome.record, expected=expected))
 
@@ -126,7 +127,11 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         executable = prepare(traced)
         return judge(executable.run(context.leaves), executable.precision, with_evidence=False)
 
-    outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, run_again)
+    def judge_evaluated() -> Outcome:
+        executable = unchecked_executable(cache.executables.fast_path(backend), traced)
+        return judge(executable.run(context.leaves), executable.precision)
+
+    outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, run_again, judge_evaluated)
     return _note_missing_call(overrule_interpreter(item, context, outcome, judge_on), case, traced)
 
 
@@ -154,7 +159,16 @@ def _expected_values(claim: Claim) -> ExpectedValues:
 @functools.lru_cache(maxsize=256)
 def _dim_lengths(pairing: Pairing, signature: Signature, depth: str) -> Mapping[str, DimLengths]:
     planned = [dict(each.dims) for each in signatures(pairing, depth)]
-    return {name: DimLengths(own, sorted({lengths[name] for lengths in planned})) for name, own in signature.dims}
+    by_dim = {name: sorted({lengths[name] for lengths in planned}) for name, _ in signature.dims}
+
+    @functools.cache
+    def longer_grids(name: str) -> Mapping[str, Sequence[object]]:
+        length = _LONGER * max(by_dim[name])
+        longer = replace(signature, dims=tuple((n, length if n == name else own) for n, own in signature.dims))
+        traced = trace_if_possible(pairing, longer)
+        return grids_by_place(call.equation for call in traced.calls) if traced else {}
+
+    return {name: DimLengths(own, by_dim[name], functools.partial(longer_grids, name)) for name, own in signature.dims}
 
 
 # A pass of a signature that reaches no Pallas call is marked as such.

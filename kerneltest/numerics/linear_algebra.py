@@ -159,7 +159,27 @@ def _det(a: Operand) -> Operand:
 def _slogdet(a: Operand) -> Operand:
     own = _Operands("slogdet", a)
     found = own.in_samples(_LINALG.slogdet, own.moved(0, _of_elimination))
-    return type(found)(own.like.with_samples(found[0]), own.rounded(found[1]))
+    mass = _log_pivots(own.rounding.row(own.stacks[0], 0))
+    summed = own.rounding.round_sum(np.array(found[1], np.float64), mass, own.stacks[0].shape[-1], own.like.compute)
+    return type(found)(own.like.with_samples(found[0]), own.rounded(summed))
+
+
+# The sum of the magnitudes of the logarithms of pivots, (..., rows, columns) to (...): that of their logarithms may be
+# much less.
+def _log_pivots(matrices: Array) -> Array:
+    left, total = np.array(matrices), np.zeros(matrices.shape[:-2])
+    for i in range(left.shape[-1]):
+        at = np.broadcast_to(
+            (i + np.abs(left[..., i:, i]).argmax(-1))[..., None, None], (*total.shape, 1, left.shape[-1])
+        )
+        row = np.take_along_axis(left, at, -2)
+        np.put_along_axis(left, at, left[..., i : i + 1, :], -2)
+        pivot = row[..., i : i + 1]
+        with np.errstate(all="ignore"):
+            left -= np.nan_to_num(left[..., i : i + 1] / pivot, nan=0.0, posinf=0.0, neginf=0.0) * row
+            size = np.abs(np.log(np.abs(pivot[..., 0, 0])))
+        total += np.where(np.isfinite(size), size, 0.0)
+    return total
 
 
 @rule("linalg.cholesky")

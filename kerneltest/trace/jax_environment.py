@@ -75,13 +75,18 @@ _PLAIN_LOOPS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < 
 _MANY = 1024  # programs above which running takes longer than compiling
 
 
+def is_simplified(jaxpr: Jaxpr) -> bool:
+    """Returns whether XLA's simplifier runs on a jaxpr, open or closed: some functions are inaccurate without it."""
+    return any(primitive_of(equation).fused_only for equation, _ in iter_equations(jaxpr))
+
+
 def fast_compile_options(jaxpr: Jaxpr) -> dict[str, Any]:
     """The XLA options that minimise compile time plus run time of a jaxpr, open or closed.
 
     With them, functions are as accurate as `core.precision.XLA_CPU` states.
     """
     equations = [equation for equation, _ in iter_equations(jaxpr)]
-    inaccurate = any(primitive_of(equation).fused_only for equation in equations)
+    inaccurate = is_simplified(jaxpr)
     grids = [e.params["grid_mapping"].grid for e in equations if primitive_name(e) == "pallas_call"]
     if any(math.prod(grid) > _MANY for grid in grids if all(isinstance(length, int) for length in grid)):
         return {} if inaccurate else dict(AS_WRITTEN)

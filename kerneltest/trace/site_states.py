@@ -27,9 +27,14 @@ class DimLengths(NamedTuple):
 
     own: int  # in the signature for which a kernel is traced
     planned: Sequence[int]  # in all signatures of the plan
+    longer_grids: Callable[[], Mapping[str, Sequence[object]]] = dict  # grids of calls at a longer one, by place
 
 
 _Lengths = Mapping[str, DimLengths]  # by dim
+
+_NOT_EVALUATED = (
+    "NumPy cannot evaluate the kernel, so no remark tells whether a mask or branch of it is the same in every case"
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,6 +73,7 @@ class _Watched:
     see: Callable[[_Values], Collection[int]]  # the numbers of the states that operands show
     decision: int | None = None  # the operand that decides the state, if one does
     varies: bool = True  # whether evaluations may differ
+    around: Sequence[Equation] = ()  # those that it is nested in, whose place it has if it is JAX's, as in a pipeline
     in_kernel: bool = False
     seen: set[int] = field(default_factory=set)
     by_lengths: bool = False  # whether cases with different values had one decision
@@ -102,6 +108,7 @@ class SiteStates:
         self._known: tuple[int, SiteRemarks] = -1, SiteRemarks()  # the remarks when so much was known
         self._in_kernel = False
         self._is_static_known = False
+        self._has_decisions = False  # whether an evaluation would show states of sites
         self.is_evaluated = False
 
     @contextmanager
@@ -152,11 +159,14 @@ class SiteStates:
             found.setdefault(site, set()).update(site.states[number] for number in each.seen)
         return found
 
-    def remarks(self, calls: Iterable[Equation], lengths: _Lengths) -> SiteRemarks:
+    def remarks(
+        self, calls: Iterable[Equation], lengths: _Lengths, is_refused: Callable[[], bool] = lambda: False
+    ) -> SiteRemarks:
         """Returns remarks on the sites of a kernel's Pallas calls with a single state so far.
 
         Those that may be the cause of others come first. The words do not depend on the signature, so that those of one
-        are compared with those of others.
+        are compared with those of others. If no evaluation has shown masks and branches since NumPy's machine refuses
+        the kernel, the last remark says so.
         """
         if not self._is_static_known:
             self._is_static_known = True
@@ -175,20 +185,27 @@ class SiteStates:
             )
             static, dynamic = (tuple(dict.fromkeys(r[2] for r in found if r[3] is varies)) for varies in (False, True))
             self._known = amount, SiteRemarks(static, dynamic if self.is_evaluated else None)
-        return self._known[1]
+        known = self._known[1]
+        if self._has_decisions and not self.is_evaluated and is_refused():
+            return known._replace(static=(*known.static, _NOT_EVALUATED))
+        return known
 
     def _note_static(self, call: Equation) -> None:
-        for equation in (call, *(inner for inner, _ in equations_in(call))):
-            if primitive_name(equation) in _STATIC:
-                for site in _WATCHES[primitive_name(equation)](equation):
-                    site.in_kernel = True
-                    site.note(())
-                    self._watched.append(site)
+        for equation, around in ((call, ()), *equations_in(call)):
+            sites = tuple(_WATCHES.get(primitive_name(equation), lambda _: ())(equation))
+            if primitive_name(equation) not in _STATIC:
+                self._has_decisions |= bool(sites)
+                continue
+            for site in sites:
+                site.in_kernel, site.around = True, around
+                site.note(())
+                self._watched.append(site)
 
     def _evaluated(self) -> Iterator[tuple[CodeSite, _Watched]]:
         for number, each in enumerate(self._watched):
             if each.seen and number not in self._sites:
-                place = place_of(each.equation.source_info)
+                places = (place_of(equation.source_info) for equation in (each.equation, *reversed(each.around)))
+                place = next(filter(None, places), None)
                 self._sites[number] = None if place is None else CodeSite(*place, each.kind.what, each.kind.states)
             if each.seen and (site := self._sites[number]) is not None:
                 yield site, each
@@ -206,7 +223,7 @@ def _remarks_on_mask(site: _Watched, place: str, seen: str, lengths: _Lengths) -
     blocks = {length for length in site.equation.invars[site.decision].aval.shape if length > 1}
     if not blocks:
         yield f"{begin}; plan other lengths if these decide it"
-    for name, (own, planned) in lengths.items() if blocks else ():
+    for name, (own, planned, _) in lengths.items() if blocks else ():
         factor = math.gcd(*planned)
         if factor > 1 and not all(own % block for block in blocks):
             others = f"plan others, as in dims=dict({name}=kt.dim(block={factor}))"
@@ -288,25 +305,59 @@ def _while(equation: Equation) -> Iterator[_Watched]:
 
 
 def _remarks_on_axis(axis: int, site: _Watched, place: str, seen: str, lengths: _Lengths) -> Iterator[str]:
-    # Lengths past the block that index maps choose along the axis would have more programs. A block shorter than some
-    # length that every dim reaches spans an axis that is no dim.
+    if seen != "one":
+        return
+    begin = f"axis {axis} of the grid at {place} has one program in every case"
     longest = min((max(each.planned) for each in lengths.values()), default=0)
-    mappings = site.equation.params["grid_mapping"].block_mappings if is_plain_call(site.equation) else ()
-    for mapping in mappings if seen == "one" else ():
+    blocks = _blocks_along(axis, site.equation)
+    for size in blocks:
+        # Lengths past the block that index maps choose along the axis would have more programs. A block shorter than
+        # some length that every dim reaches spans an axis that is no dim.
+        if size > 1 and size >= longest:
+            yield f"{begin}; lengths past its block would have more, as in dims=dict(n=kt.dim(block={size}))"
+    if not blocks and _asks_program(site.equation, axis):
+        for name, each in lengths.items():
+            grid = each.longer_grids().get(place, ())
+            if axis < len(grid) and grid[axis] != 1:
+                yield f"{begin}; lengths of {name} past {max(each.planned)} would have more"
+
+
+def _remarks_on_single(axis: int, site: _Watched, place: str, seen: str, lengths: _Lengths) -> Iterator[str]:
+    names = [name for name, each in lengths.items() if [*each.planned] == [1]]
+    if seen == "one" and names and 1 in _blocks_along(axis, site.equation):
+        begin = f"axis {axis} of the grid at {place} has one program in every case"
+        yield f"{begin}, and {' and '.join(names)} only the length 1; plan longer ones"
+
+
+def _asks_program(call: Equation, axis: int) -> bool:
+    inside = (inner for inner, _ in equations_in(call) if primitive_name(inner) == "program_id")
+    return any(inner.params["axis"] == axis for inner in inside)
+
+
+# The lengths of the blocks that index maps choose by the program along an axis of a grid.
+def _blocks_along(axis: int, call: Equation) -> list[int]:
+    found = []
+    for mapping in call.params["grid_mapping"].block_mappings if is_plain_call(call) else ():
         index_map = open_jaxpr(mapping.index_map_jaxpr)
         for index, block in zip(index_map.outvars, mapping.block_shape, strict=False):
-            size = getattr(block, "block_size", 0)
-            if index is index_map.invars[axis] and size > 1 and size >= longest:
-                longer = f"lengths past its block would have more, as in dims=dict(n=kt.dim(block={size}))"
-                yield f"axis {axis} of the grid at {place} has one program in every case; {longer}"
+            if index is index_map.invars[axis]:
+                found.append(getattr(block, "block_size", None) or 1)
+    return found
+
+
+def grids_by_place(calls: Iterable[Equation]) -> Mapping[str, Sequence[object]]:
+    """Returns the grids of Pallas calls, by FILE:LINE."""
+    grids = ((place_of(call.source_info), call.params.get("grid_mapping")) for call in calls)
+    return {f"{place[0]}:{place[1]}": tuple(grid.grid) for place, grid in grids if place and grid is not None}
 
 
 def _grid(equation: Equation) -> Iterator[_Watched]:
     for axis, length in enumerate(equation.params["grid_mapping"].grid):
         if isinstance(length, int) and length:
             what = f"the number of programs along axis {axis} of the grid"
-            kind = _Kind(what, ("one", _MORE), partial(_remarks_on_axis, axis), rank=0)
-            yield _Watched(equation, kind, partial(lambda state, _: [state], min(length, 2) - 1), varies=False)
+            for rank, remarks in ((0, _remarks_on_axis), (4, _remarks_on_single)):
+                kind = _Kind(what, ("one", _MORE), partial(remarks, axis), rank)
+                yield _Watched(equation, kind, partial(lambda state, _: [state], min(length, 2) - 1), varies=False)
 
 
 _WATCHES: Mapping[str, Callable[[Equation], Iterator[_Watched]]] = {

@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised, Stated
-from kerneltest.core.dtypes import DType, ShapeDtype, cast, float_format, is_promotable, parse_dtype
+from kerneltest.core.dtypes import DType, ShapeDtype, cast, float_format, is_float, is_promotable, parse_dtype
 from kerneltest.core.failures import Failure, exception_text, reraise_interrupt, underlying_hang
 from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
@@ -482,6 +482,10 @@ def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platfo
 Literals = Mapping[tuple[DType, float], float]
 
 
+def _is_narrow(dtype: DType) -> bool:
+    return is_float(dtype) and dtype.itemsize == 2
+
+
 def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
     """Returns a kernel's literals as its trace in float64 has them; None unless it rounds some to 16 bits, and no more.
 
@@ -502,12 +506,15 @@ def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
             continue
         numbers = np.asarray(value, np.float64)
         rounded = cast(numbers, dtype).astype(np.float64)
-        if not np.array_equal(np.asarray(constant).astype(np.float64), rounded, equal_nan=True):
+        held = cast(np.asarray(constant).astype(np.float64), dtype).astype(np.float64)  # literals may have more digits
+        if not np.array_equal(held, rounded, equal_nan=True):
             return None
         if not np.allclose(rounded, numbers, float_format(dtype).unit_roundoff, 0, equal_nan=True):
             return None
         if not numbers.ndim:
             found.setdefault((dtype, float(rounded)), set()).add(float(numbers))
+        if isinstance(constant, float):  # of Python's, which becomes a number in the dtype of what it meets
+            is_rounded |= any(not np.array_equal(cast(numbers, each), numbers) for each in given if _is_narrow(each))
         if dtype.itemsize < 4 and not np.array_equal(rounded, numbers, equal_nan=True):
             if numbers.ndim or dtype not in given:
                 return None

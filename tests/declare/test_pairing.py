@@ -36,11 +36,11 @@ MISFITS: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "invariant to what is not there": (
         dict(invariant_to=("block",)),
-        ["invariant_to", "'block' is not a static argument; choose among 'grid', 'batch'"],
+        ["invariant_to", "'block' is not a static argument; choose among 'grid', 'batch', 'padding', 'unread'"],
     ),
     "invariant to a dim": (
         dict(scale=kt.static(1, 2), invariant_to="n"),
-        ["invariant_to", "'n' is not a static argument; choose among 'scale', 'grid', 'batch', 'padding'; dims go"],
+        ["invariant_to", "'n' is not a static argument; choose among 'scale', 'grid', 'batch', 'padding', 'unread'; d"],
     ),
     "invariant to a batch that is not declared": (
         dict(invariant_to="batch"), ["invariant_to", "'batch' needs batch_dims=, the dims along which"],

@@ -20,7 +20,7 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules, LoweredRules
 from kerneltest.trace.tracing import trace_function
-from tests.sample import double, elementwise
+from tests.sample import double, elementwise, whole
 
 BOTH = ["interpret", "simulate:sm_90"]
 EIGHT, SMALL = dict(n=kt.dim(values=(8,))), (-100, 100)
@@ -95,12 +95,34 @@ def summed(x: jax.Array, factor: int = 1) -> jax.Array:
     return pl.pallas_call(body, out_shape=x, input_output_aliases={1: 0})(x, jnp.zeros_like(x))
 
 
+@pytest.mark.parametrize("backends", [BOTH, BOTH[:1]])
 @pytest.mark.parametrize("factor", [1, 2])
-def test_an_interpreter_that_loses_atomic_additions_is_not_believed(factor: int) -> None:
+def test_an_interpreter_that_loses_atomic_additions_is_not_believed(factor: int, backends: list[str]) -> None:
     pairing = pair(lambda x: summed(x, factor), lambda x: np.eye(8)[0] * x.sum(), "x", domain=SMALL, dims=EIGHT)
-    result = kt.check(pairing, backends=BOTH, depth="quick", minimize=0)
+    result = kt.check(pairing, backends=backends, depth="quick", minimize=0)
     assert result.ok == (factor == 1), repr(result)
     assert any(isinstance(record.detail, Contradicted) for record in result.records) == (factor == 1)
+
+
+def masked_by_product(x: jax.Array, seen: jax.Array) -> jax.Array:
+    """XLA's simplifier, which a tanh needs, makes a select of the product."""
+    body = lambda x, seen: jnp.tanh(jnp.where(seen, x, 0)) + x * seen.astype(x.dtype)  # noqa: E731
+    return whole(lambda x, seen: body(x[...], seen[...]), x, x, seen)
+
+
+def masked(x: jax.Array, seen: jax.Array) -> jax.Array:
+    return whole(lambda x, seen: jnp.where(seen[...], jnp.tanh(x[...]) + x[...], 0), x, x, seen)
+
+
+@pytest.mark.parametrize(("kernel", "found"), [(masked_by_product, True), (masked, False)])
+def test_a_nan_that_the_simplifier_of_xla_hides_is_the_kernels(kernel: Callable[..., Any], found: bool) -> None:
+    pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"), seen=kt.mask("n"), dims=EIGHT)(
+        lambda x, seen: np.where(seen, np.tanh(x) + x, 0)
+    )
+    result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=0)
+    families = {finding.family for finding in result.findings}
+    assert ("unread_values" in families and len(families) > 1) if found else not families
+    assert {str(finding.verdict) for finding in result.findings} == ({"special_mismatch"} if found else set())
 
 
 def read_past_the_end(x: jax.Array) -> jax.Array:

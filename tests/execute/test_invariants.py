@@ -178,10 +178,58 @@ def test_a_right_kernel_passes_all_of_them() -> None:
     assert held == INVARIANTS.keys() - of_others
 
 
+@jax.custom_vjp
+def _wrong_past_fifty(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: v * v, x)
+
+
+_wrong_past_fifty.defvjp(lambda x: (_wrong_past_fifty(x), x), lambda x, g: ((3 if len(x) > 50 else 2) * g * x,))
+
+
+def test_an_invariant_is_asked_at_declared_lengths() -> None:
+    dims = {"n": kt.dim(values=(3, 17, 61))}
+    known = _run(_make_pairing(lambda x: x * x, _wrong_past_fifty, grad=True, dims=dims))
+    shorter = {r.signature for r in known.records if r.family == "gradient"}
+    assert "n=61,float32" not in shorter
+    assert not known.findings
+    for name, lengths in (("gradient", {"n": 61}), ("vmapped", {"n": 61})):
+        declared = {name: [lengths]}
+        result = _run(_make_pairing(lambda x: x * x, _wrong_past_fifty, grad=True, dims=dims, invariants=declared))
+        asked = {r.signature for r in result.records if r.family == name}
+        assert "n=61,float32" in asked
+        assert {(f.family, f.signature) for f in result.findings} == (
+            {("gradient", "n=61,float32")} if name == "gradient" else set()
+        )
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({"gradient": [{"n": 5}]}, "'gradient' needs grad=True"),
+        ({"vmapped": [{"k": 5}]}, "'k' is not a dim of the pairing"),
+        ({"vmapped": [{"n": 0}]}, "n=0 is no length that its declaration admits, or is 0"),
+        ({"vmapped": [{"n": 7}]}, "n=7 is no length"),
+        ({"vmaped": [{"n": 3}]}, "no invariant is named vmaped; there are plain_call"),
+    ],
+)
+def test_lengths_that_no_invariant_can_have_are_refused(declared: dict[str, Any], words: str) -> None:
+    with pytest.raises(kt.DeclarationError, match=words):
+        _run(_make_pairing(twice, double, dims={"n": kt.dim(values=(3, 5))}, invariants=declared))
+
+
 def test_a_right_rule_for_batches_passes() -> None:
     result = _run(_make_pairing(twice_and, _adds_but_where([]), y=Y))
     assert result.findings == ()
     assert {r.family for r in result.records if r.compared} >= {"vmapped", "vmapped_first", "vmapped_others"}
+
+
+def test_one_array_of_a_batch_is_asked_without_a_rule_for_batches() -> None:
+    def kernel(x: jax.Array, y: jax.Array) -> jax.Array:
+        is_own = [type(each).__name__ == "BatchTracer" for each in (x, y)] == [True, False]
+        return double(x) + (0 if is_own else y)
+
+    assert {f.family for f in _run(_make_pairing(twice_and, kernel, y=Y)).findings} == {"vmapped_first"}
+    assert not _run(_make_pairing(twice_and, lambda x, y: double(x) + y, y=Y)).findings
 
 
 def test_a_kernel_is_traced_once_for_its_dtypes_to_see_whether_it_has_a_rule_for_batches() -> None:
@@ -194,7 +242,7 @@ def test_a_kernel_is_traced_once_for_its_dtypes_to_see_whether_it_has_a_rule_for
     pairing = _make_pairing(twice_and, kernel, y=Y)
     planned = signatures(pairing, "deep")
     assert len(planned) > 5
-    assert not any(INVARIANTS["vmapped_first"].applies(pairing, each) for each in planned)
+    assert not any(INVARIANTS["vmapped_others"].applies(pairing, each) for each in planned)
     assert set(lengths) == {(dict(planned[0].dims)["n"],)}
 
 
@@ -232,6 +280,30 @@ def test_bits_on_a_device_are_compared_with_those_of_a_batch_of_the_same_length(
 def unbatched(x: jax.Array) -> jax.Array:
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
     return jax.pure_callback(lambda v: np.asarray(v), shape, double(x), vmap_method=None)
+
+
+def _first_rows(kernel: Callable[..., Any], domain: Any, **declared: Any) -> kt.Pairing:
+    """A kernel that gets more rows than it may read."""
+    x, dims = kt.array("m+2 n", "float32", domain=domain), dict(m=kt.dim(values=(3,)), n=kt.dim(values=(4,)))
+    pairing = kt.oracle_for(kernel, x=x, dims=dims, **declared)(lambda x: 2 * x[:-2])
+    assert isinstance(pairing, kt.Pairing)
+    return pairing
+
+
+@pytest.mark.parametrize(
+    ("domain", "declared", "found"),
+    [
+        ((-9, 9), {}, False),
+        ((-9, 9), {"invariant_to": "unread"}, True),
+        (kt.interval(-9, 9, finite=True), {"invariant_to": "unread"}, False),
+    ],
+)
+def test_memory_whose_contents_do_not_matter_is_declared(domain: Any, declared: dict[str, Any], found: bool) -> None:
+    right = lambda x: whole(lambda x: 2 * x[:-2], x[:-2], x)  # noqa: E731
+    assert not _run(_first_rows(right, domain, **declared)).findings
+    by_product = lambda x: whole(lambda x: 2 * jnp.eye(len(x) - 2, len(x)) @ x[...], x[:-2], x)  # noqa: E731
+    told = _run(_first_rows(by_product, domain, **declared)).findings
+    assert {each.family for each in told} == ({"unread_values"} if found else set())
 
 
 def test_a_kernel_that_jax_cannot_vmap_is_unavailable() -> None:

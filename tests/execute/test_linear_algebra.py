@@ -409,6 +409,22 @@ def test_eigenvalues_and_vectors_may_lose_what_lapack_loses(oracle: Function, dr
     assert sum(each.compared for each in result.records) > 15
 
 
+def test_the_logarithm_of_a_determinant_loses_what_those_of_its_pivots_do() -> None:
+    class Elimination:
+        @staticmethod
+        def slogdet(a: Any) -> Any:
+            logs = [np.log(np.abs(np.diagonal(scipy.linalg.lu_factor(each)[0]))) for each in a]
+            return None, np.array([np.cumsum(each, dtype=a.dtype)[-1] for each in logs])
+
+    matrix = _a("9 40 40", S.orthogonal)  # whose pivots are far from 1, and the determinant is not
+    for seed in range(3):
+        pairing = _pairing(logdet, _host(lambda a: logdet(a, Elimination)), [matrix])
+        result = kt.check(pairing, backends=["interpret"], depth="quick", seed=seed, minimize=0)
+        assert result.findings == ()
+    coarse = _pairing(logdet, _host(lambda a: logdet(a, Elimination) + np.float32(3e-5)), [matrix])
+    assert kt.check(coarse, backends=["interpret"], depth="quick", minimize=0).findings
+
+
 def lapack_pairing(name: str) -> Any:
     """An oracle of the table, paired with LAPACK."""
     oracle, arguments, *_ = TABLE[name]

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
@@ -340,6 +341,94 @@ def test_a_grid_or_loop_that_never_goes_on_is_a_remark(looped: bool, n: Any, wor
     assert len(found) == bool(words)
     assert all(part in found[0] for part in words.split("{}") if words)
     assert all(where in text for text in found)
+
+
+def _programs(body: Any, grid: Any) -> Any:
+    """A kernel of whole arrays, whose programs find their elements themselves."""
+    return lambda x: pl.pallas_call(
+        lambda *refs: body(x.shape, *refs), grid=grid(*x.shape), out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)
+    )(x)
+
+
+def _double_block(shape: Any, x: Any, out: Any) -> None:
+    at = pl.program_id(0) * BLOCK + jnp.arange(BLOCK)
+    plgpu.store(out.at[at], 2 * plgpu.load(x.at[at], mask=at < shape[0]), mask=at < shape[0])
+
+
+def _double_row(x: Any) -> Any:
+    row = pl.BlockSpec((None, x.shape[1]), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    body = lambda x_ref, out_ref: out_ref.__setitem__(..., 2 * x_ref[...])  # noqa: E731
+    return pl.pallas_call(body, grid=len(x), in_specs=[row], out_specs=row, out_shape=shape)(x)
+
+
+def _pipeline(x: Any) -> Any:
+    block, far = pl.BlockSpec((8, 128), lambda i: (i, 0)), pl.BlockSpec(memory_space=pl.ANY)
+
+    def body(x_ref: Any, out_ref: Any) -> None:
+        step = lambda x, out: out.__setitem__(..., 2 * x[...])  # noqa: E731
+        pltpu.emit_pipeline(step, grid=(len(x) // 8,), in_specs=[block], out_specs=[block])(x_ref, out_ref)
+
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(body, in_specs=[far], out_specs=far, out_shape=shape)(x)
+
+
+_BY_PROGRAM = _programs(_double_block, lambda n: (pl.cdiv(n, BLOCK),))
+_CONSTANT = _programs(_double_block, lambda n: (1,))
+_HERE = "tests/execute/test_little_asked.py"
+
+# A kernel, its argument, its lengths, a backend that runs it, and the remark.
+SINGLE_PROGRAMS: dict[str, tuple[Any, str, dict[str, Any], str, str]] = {
+    "a grid of programs that find their block": (
+        _BY_PROGRAM,
+        "n",
+        {"n": kt.dim(maximum=12)},
+        "interpret",
+        "axis 0 of the grid at {} has one program in every case; lengths of n past 12 would have more",
+    ),
+    "the same with two blocks": (_BY_PROGRAM, "n", {"n": kt.dim(maximum=30)}, "interpret", ""),
+    "a grid that no length changes": (_CONSTANT, "n", {"n": kt.dim(maximum=12)}, "interpret", ""),
+    "one row": (
+        _double_row,
+        "b n",
+        {"b": kt.dim(values=(1,))},
+        "interpret",
+        "axis 0 of the grid at {} has one program in every case, and b only the length 1; plan longer ones",
+    ),
+    "rows": (_double_row, "b n", {"b": kt.dim(values=(1, 3))}, "interpret", ""),
+    "a pipeline": (_pipeline, "n 128", {"n": kt.dim(values=(8,))}, "interpret-tpu", "the loop at {} has one step"),
+    "a pipeline of two steps": (_pipeline, "n 128", {"n": kt.dim(values=(8, 16))}, "interpret-tpu", ""),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE_PROGRAMS)
+def test_a_grid_or_pipeline_that_never_goes_on_is_a_remark_whoever_finds_the_blocks(name: str) -> None:
+    kernel, axes, dims, backend, words = SINGLE_PROGRAMS[name]
+    pairing = pair(kernel, x=kt.array(axes, "float32", domain=(-9, 9)), dims=dims)
+    result = kt.check(pairing, backends=[backend], depth="quick")
+    assert not result.findings
+    found = Informativeness(result.records).remarks()
+    assert len(found) == bool(words)
+    assert all(part in found[0] and _HERE in found[0] for part in words.split("{}") if words)
+
+
+def _random(x: Any) -> Any:
+    """Doubles by a branch of values, beside a random number that NumPy does not have."""
+
+    def body(x_ref: Any, out_ref: Any) -> None:
+        pltpu.prng_seed(0)
+        bits = pltpu.prng_random_bits(x_ref.shape)
+        value = jax.lax.cond((x_ref[...] > 99).any(), lambda: x_ref[...], lambda: 2 * x_ref[...])
+        out_ref[...] = value + 0.0 * (bits > 0)
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+def test_a_kernel_that_numpy_refuses_is_told_to_have_no_such_remarks() -> None:
+    result = kt.check(pair(_random, x=kt.array("n", "float32", domain=(-9, 9))), backends=["interpret-tpu"])
+    assert not result.findings
+    (found,) = Informativeness(result.records).remarks()
+    assert "NumPy cannot evaluate the kernel, so no remark tells whether a mask or branch" in found
 
 
 def _kernel(rule: Any) -> Any:

@@ -129,6 +129,14 @@ def _shrunk_by_16_bits(x: jax.Array) -> jax.Array:
     return (jnp.sign(x) * jnp.maximum(jnp.abs(x) - jnp.full(x.shape, 0.1, jnp.bfloat16), 0)).astype(x.dtype)
 
 
+def _clipped(x: np.ndarray) -> np.ndarray:
+    return np.clip(x, 0.1, 0.7) - 0.1
+
+
+def _clipped_coarsely(x: jax.Array) -> jax.Array:
+    return jnp.clip(x, 0.1, 0.7) - jnp.asarray(0.1, jnp.bfloat16).astype(x.dtype)
+
+
 def _signs(x: Any) -> Any:
     return x / (np.abs(x) + 4e-8)
 
@@ -212,6 +220,9 @@ CASES = (
         "float16",
     ),
     Case("a threshold in 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float32"),
+    Case("limits in the input's 16 bits", lambda x: jnp.clip(x, 0.1, 0.7) - 0.1, _clipped, RIGHT, "float16"),
+    Case("limits of four digits", lambda x: jnp.clip(x, 0.1, 0.7003) - 0.1, _clipped, FORMULA, "float16"),
+    Case("limits in coarser 16 bits", _clipped_coarsely, _clipped, UNSTABLE, "float16"),
     Case("a threshold in coarser 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float16"),
     Case("an epsilon in float16's subnormals", lambda x: x / (jnp.abs(x) + 4e-8), _signs, UNSTABLE, "float16"),
     Case("a slope of five digits", lambda x: jax.nn.leaky_relu(x, 0.10001), _leaky, FORMULA, "float32"),
@@ -450,3 +461,26 @@ def test_a_wrong_formula_is_as_wrong_as_its_wrong_elements_whatever_the_others_a
 @pytest.mark.parametrize(("size", "words"), [(1.0041, "1.004"), (1.2, "1.2"), (3.04, "3"), (321.4, "320"), (1.0, "1")])
 def test_the_size_of_an_error_has_the_digits_that_make_it_one(size: float, words: str) -> None:
     assert f"it rounds {words} times" in MismatchCause(ErrorCause.ROUNDING, size).text()
+
+
+def _read_again(factor: float) -> Callable[[Any], Any]:
+    """A kernel that reads its input where it has written the output, in the same memory."""
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = 2.0 * x_ref[...]
+        o_ref[...] = jnp.exp(factor * x_ref[...])
+
+    return lambda x: pl.pallas_call(
+        body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), input_output_aliases={0: 0}
+    )(x)
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0, False), (1 + 1e-6, True)])
+def test_the_formula_of_a_kernel_that_works_in_place_is_that_of_a_device(factor: float, found: bool) -> None:
+    declared = dict(x=kt.array("n", "float32", domain=(-1, 1)), dims={"n": kt.dim(values=(16,))})
+    pairing = kt.oracle_for(_read_again(factor), **declared)(lambda x: np.exp(2 * x))
+    result = kt.check(pairing, backends=["simulate:sm_90"], depth="quick", minimize=0)
+    asked = [each.formula for each in result.records if each.formula]
+    assert asked
+    assert not any(each.unanswered for each in asked)
+    assert bool(result.findings) is found

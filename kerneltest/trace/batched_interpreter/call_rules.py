@@ -102,7 +102,7 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
     scratch = [scoped_memory(machine.rules, v.aval) for v in body.invars[scalars + inputs + outputs :]]
     aliases = {output: operand - scalars for operand, output in params["input_output_aliases"]}
     used = {v for inside in body.eqns for v in inside.invars if not hasattr(v, "val")}
-    # JAX keeps its old value and a device may not. A kernel whose outputs do not follow its formula is not asked.
+    # JAX keeps its old value; a device does not, nor do formulas. A kernel that does not follow its own is not asked.
     if not machine.rules.promotes and any(body.invars[scalars + operand] in used for operand in aliases.values()):
         raise UnknownError("an aliased input that the body also uses as an input")
     written = {i for i in _written_references(body) if i < scalars + inputs}
@@ -134,7 +134,10 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
         ]
         for number, layout in enumerate(layouts[inputs:]):
             if number in aliases:
-                arrays.append(copy_rows(arrays[aliases[number]], rows))
+                operand = aliases[number]
+                arrays.append(copy_rows(arrays[operand], rows))
+                if machine.rules.promotes and layouts[operand].padded == layout.padded:
+                    arrays[operand] = arrays[-1]
             else:
                 arrays.append(unwritten_memory((rows, *layout.padded), layout.dtype))
         scoped = [make(rows) for make in scratch]

@@ -46,11 +46,16 @@ class SampleArithmetic:
 
 
 class SamplingRules(KernelRules):
-    """Numbers in samples, for several cases at once: (cases * rows, ...), the rows of a case together."""
+    """Numbers in samples, for several cases at once: (cases * rows, ...), the rows of a case together.
 
-    def __init__(self, arithmetic: SampleArithmetic, traced: Traced, literals: Literals | None = None) -> None:
+    If it `narrows`, numbers of Python's are as the kernel's dtypes represent them; else these are known to half an ulp.
+    """
+
+    def __init__(
+        self, arithmetic: SampleArithmetic, traced: Traced, literals: Literals | None = None, *, narrows: bool = False
+    ) -> None:
         super().__init__(promotes=True, literals=literals)
-        self._arithmetic = arithmetic
+        self._arithmetic, self._narrows = arithmetic, narrows
         self._arrays: frozenset[Var] = frozenset(traced.jaxpr.jaxpr.constvars)
         self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
         equations = (equation for equation, _ in iter_equations(traced.jaxpr.jaxpr))
@@ -111,7 +116,8 @@ class SamplingRules(KernelRules):
             for number in fused:
                 moved[number] = self._round(moved[number], self._arithmetic.fmt)
             if narrower is not None:
-                moved[0] = self._round(moved[0], narrower)
+                narrow = round_to_nearest if self._narrows else self._round
+                moved[0] = narrow(moved[0], narrower)
             moved = round_operands(moved)
             results = evaluate(moved)
             return [round_result(moved, results[0])] if rounds else results
@@ -314,11 +320,13 @@ class PromotedKernel:
     """A kernel with its floats promoted to float64; UnknownError for an unsupported operation or value.
 
     It `rounds` where the kernel does so explicitly, by `reduce_precision`. `literals` are numbers in the place of the
-    kernel's.
+    kernel's. Its samples have numbers of Python's as the kernel's dtypes represent them if it `narrows`.
     """
 
-    def __init__(self, traced: Traced, *, rounds: bool = True, literals: Literals | None = None) -> None:
-        self._traced, self._literals = traced, literals
+    def __init__(
+        self, traced: Traced, *, rounds: bool = True, literals: Literals | None = None, narrows: bool = False
+    ) -> None:
+        self._traced, self._literals, self._narrows = traced, literals, narrows
         sites, kind = (traced.sites, KernelRules) if rounds else (None, _UnroundedRules)
         self._kernel = BatchedKernel(traced, kind(promotes=True, sites=sites, literals=literals))
         self._sampled: dict[SampleArithmetic, tuple[SamplingRules, BatchedKernel]] = {}
@@ -346,7 +354,7 @@ class PromotedKernel:
     def sample_cases(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
         """Evaluates several cases at once, each as if by itself: from (cases, *shape) to (cases, samples, *shape)."""
         if arithmetic not in self._sampled:
-            rules = SamplingRules(arithmetic, self._traced, self._literals)
+            rules = SamplingRules(arithmetic, self._traced, self._literals, narrows=self._narrows)
             self._sampled[arithmetic] = rules, BatchedKernel(self._traced, rules)
         rules, kernel = self._sampled[arithmetic]
         cases = len(leaves[0]) if leaves else 1
