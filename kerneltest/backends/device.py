@@ -27,7 +27,7 @@ from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA, Pre
 from kerneltest.core.targets import WHEELS, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.production_sizes import sample_positions
-from kerneltest.trace.jax_compat.jax_triton import jax_triton_limit, jax_triton_problem
+from kerneltest.trace.jax_compat.jax_triton import jax_triton_problem
 from kerneltest.trace.partial_arrays import axis_indices
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
 
@@ -135,12 +135,7 @@ class Device(Backend):
         return mesh_problem(traced, self.id) or (traced.in_triton and jax_triton_problem())
 
     def prepare(self, traced: Traced) -> Executable:
-        try:
-            return compile_for(traced, kernel_device(self.id), self._precision_of(traced), interpret=False)
-        except Failure as failure:
-            if traced.in_triton and (limit := jax_triton_limit(failure.__cause__ or failure)):
-                raise Failure(Verdict.UNAVAILABLE, limit) from failure.__cause__
-            raise
+        return compile_for(traced, kernel_device(self.id), self._precision_of(traced), interpret=False)
 
     def prepare_at_scale(self, traced: Traced) -> DeviceAtScale:
         return DeviceAtScale(traced, kernel_device(self.id), self._precision_of(traced))

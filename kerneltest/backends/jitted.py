@@ -21,6 +21,7 @@ from kerneltest.core.dtypes import Array, is_float, is_packed
 from kerneltest.core.failures import Failure, exception_text, warn_of_recovery
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.jax_triton import jax_triton_limit
 from kerneltest.trace.jax_compat.patches import interpret_directly, keep_jax_frames
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, processed_line
 from kerneltest.trace.local_kernels import mesh_size, on_devices
@@ -103,7 +104,11 @@ def compile_for(
             lowered = jax.jit(function, out_shardings=place).lower(*arguments)
         compiled = lowered.compile(compiler_options=dict(options) if options else None)
         return Jitted(compiled, device, precision, placement=place)
+    except Failure:
+        raise
     except Exception as error:
+        if traced.in_triton and (limit := jax_triton_limit(error)):
+            raise Failure(Verdict.UNAVAILABLE, limit) from None  # not kerneltest's fault, though it called jax_triton
         raise (interpreting_failure(error) if interpret else compile_failure(error)) from error
 
 

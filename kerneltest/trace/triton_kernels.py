@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
-from jax.interpreters import mlir
+from jax.interpreters import batching, mlir
 
 from kerneltest.core.details import NotBuilt, Stage
 from kerneltest.core.dtypes import Array, ShapeDtype
@@ -48,6 +49,20 @@ class TritonArgument:
 @TRITON_KERNEL.def_abstract_eval  # type: ignore[untyped-decorator, unused-ignore]
 def _result_types(*operands: Any, outputs: Sequence[ShapeDtype], **params: Any) -> list[Any]:
     return [jax.core.ShapedArray(output.shape, output.dtype) for output in outputs]
+
+
+# A call for each element of a batch, one after another.
+def _batched(operands: Sequence[Any], axes: Sequence[Any], **params: Any) -> tuple[list[Any], list[int]]:
+    batches = {i: jnp.moveaxis(operands[i], axis, 0) for i, axis in enumerate(axes) if axis is not None}
+
+    def call(elements: Mapping[int, Any]) -> list[Any]:
+        return TRITON_KERNEL.bind(*(elements.get(i, x) for i, x in enumerate(operands)), **params)  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
+
+    results = jax.lax.map(call, batches)
+    return results, [0] * len(results)
+
+
+batching.primitive_batchers[TRITON_KERNEL] = _batched
 
 
 def is_triton_call(equation: Equation) -> bool:
@@ -91,7 +106,8 @@ def triton_kernel(
         )
 
     It takes the arguments that are neither in `outputs` nor in `constants`, in the kernel's own order. Arrays are
-    passed as pointers. It can be called in other functions of JAX, and under `jax.jit`. On a GPU, jax_triton runs it.
+    passed as pointers. It returns the outputs in the order of `outputs`, or the only one. It can be called in other
+    functions of JAX, and under `jax.jit` and `jax.vmap`. On a GPU, jax_triton runs it.
 
     Args:
       function: the kernel. One with `@triton.autotune` also takes `config`, the number of its configuration.
@@ -105,7 +121,8 @@ def triton_kernel(
     The functions take a mapping of the arguments by name, with the constants before their own.
 
     Raises:
-      DeclarationError: it is not a `@triton.jit` function, or has no argument of a name.
+      DeclarationError: it is not a `@triton.jit` function, or has no argument of a name. A call raises it for
+        arguments, outputs or a grid that are none.
     """
     layers = triton_layers(function)
     kernel = layers[-1]
@@ -119,33 +136,47 @@ def triton_kernel(
     configurations = next((layer.configs for layer in layers if hasattr(layer, "configs")), ())
     heuristics = {name: rule for layer in layers for name, rule in getattr(layer, "values", {}).items()}
     chosen = {name for each in configurations for name in each.kwargs} | heuristics.keys() | fixed.keys()
-    taken = [n for n in kernel.arg_names if n not in chosen and (n not in outputs or outputs[n] == n)]
+    only_written = {name for name, output in outputs.items() if not (isinstance(output, str) and output == name)}
+    taken = [name for name in kernel.arg_names if name not in chosen | only_written]
     parameters = [kernel.signature.parameters[n].replace(annotation=inspect.Parameter.empty) for n in taken]
     if configurations:
         parameters.append(inspect.Parameter("config", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=0))
     signature = inspect.Signature(parameters)
 
     def call(*positional: Any, **named: Any) -> Any:
-        bound = signature.bind(*positional, **named)
+        try:
+            bound = signature.bind(*positional, **named)
+        except TypeError as error:
+            raise DeclarationError(f"triton_kernel: {kernel.__name__}: {error}") from None
         bound.apply_defaults()
         given: dict[str, Any] = dict(bound.arguments)
         options = {"num_warps": num_warps, "num_stages": num_stages}
         if configurations:
-            config = configurations[given.pop("config")]
+            number = given.pop("config")
+            if not isinstance(number, (int, np.integer)) or not 0 <= number < len(configurations):
+                raise DeclarationError(
+                    f"triton_kernel: {kernel.__name__}: config is {number!r}: write a number from 0 to "
+                    f"{len(configurations) - 1}"
+                )
+            config = configurations[number]
             options |= {name: getattr(config, name) for name in options}
             given |= config.kwargs
         for name, value in (*fixed.items(), *heuristics.items()):
             given[name] = value(given) if callable(value) else value
         memory: dict[str, Any] = {}
         for name, output in outputs.items():
-            memory[name] = output(given) if callable(output) else output
-            if isinstance(memory[name], str):
-                memory[name] = given[memory[name]]
-            elif not isinstance(memory[name], jax.ShapeDtypeStruct):
-                given[name] = memory[name]
-        order = [name for name in kernel.arg_names if name in memory]
+            declared = output(given) if callable(output) else output
+            memory[name] = given.get(declared) if isinstance(declared, str) else declared
+            if not isinstance(memory[name], (jax.Array, np.ndarray, jax.ShapeDtypeStruct)):
+                hint = suggest(declared, given) if isinstance(declared, str) and declared not in given else ""
+                raise DeclarationError(
+                    f"triton_kernel: {kernel.__name__}: outputs: {name!r} is {declared!r}: write the name of an "
+                    f"argument that is an array, a jax.ShapeDtypeStruct, or an array{hint}"
+                )
+            if isinstance(declared, (jax.Array, np.ndarray)):
+                given[name] = declared
         launch = grid(given) if callable(grid) else grid
-        results = bind_triton_kernel(TritonCall(kernel, given, memory, launch, options, order))
+        results = bind_triton_kernel(TritonCall(kernel, given, memory, launch, options, list(outputs)))
         return results[0] if len(results) == 1 else tuple(results)
 
     functools.update_wrapper(call, kernel.fn)
@@ -154,7 +185,11 @@ def triton_kernel(
 
 
 def bind_triton_kernel(call: TritonCall) -> list[Any]:
-    """Makes a call in JAX, and returns its outputs in its order."""
+    """Makes a call in JAX, and returns its outputs in its order.
+
+    Raises:
+      DeclarationError: an argument has a value that cannot be passed, or the grid another form.
+    """
     operands: list[Any] = []
     outputs: list[ShapeDtype] = []
     written: dict[str, int] = {}
@@ -170,12 +205,22 @@ def bind_triton_kernel(call: TritonCall) -> list[Any]:
             operand = len(operands)
             operands.append(value)
             value = None
+        value = value.item() if isinstance(value, np.generic) else value
+        said = _problem(parameter, value, operand is not None)
+        if said:
+            raise DeclarationError(f"triton_kernel: {call.function.__name__}: {name} is {said}")
         constant = parameter.is_constexpr or (value is None and operand is output is None)
         constant |= type(value) is int and value == 1 and not parameter.do_not_specialize  # as Triton takes it
         arguments.append(TritonArgument(name, operand, output, value, constant))
     with suppress(Exception):  # JAX hashes it. What Triton refuses, it refuses as it is lowered, with the line
         hash(call.function)
-    grid = (call.grid,) if isinstance(call.grid, int) else tuple(map(int, call.grid))
+    grid = call.grid.tolist() if isinstance(call.grid, (np.ndarray, np.generic)) else call.grid
+    grid = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
+    if not 1 <= len(grid) <= 3 or not all(isinstance(length, (int, np.integer)) for length in grid):
+        raise DeclarationError(
+            f"triton_kernel: {call.function.__name__}: the grid is {call.grid!r}: write one to three integers"
+        )
+    grid = tuple(map(int, grid))
     results = TRITON_KERNEL.bind(
         *operands,
         function=call.function,
@@ -185,6 +230,15 @@ def bind_triton_kernel(call: TritonCall) -> list[Any]:
         options=tuple(sorted(call.options.items())),
     )
     return [results[written[name]] for name in call.order]
+
+
+# What a value that cannot be passed is, and what to write; or "".
+def _problem(parameter: Any, value: Any, is_array: bool) -> str:
+    if parameter.is_constexpr:
+        return "an array, but tl.constexpr in the kernel: pass a constant" if is_array else ""
+    if value is None or (isinstance(value, (int, float)) and (type(value) is float or -(2**63) <= value < 2**64)):
+        return ""
+    return f"{value!r}: pass an array or a number of 64 bits, or annotate it with tl.constexpr in the kernel"
 
 
 def launch_by_triton(error: BaseException) -> str:
@@ -227,16 +281,15 @@ _TYPES = {
 }  # fmt: skip
 
 
-def scalar_of(value: Any) -> Any:
+def scalar_of(value: float) -> Any:
     """A number that is passed to a kernel, in the dtype in which Triton passes it."""
-    if isinstance(value, (bool, np.bool_)):
+    if isinstance(value, bool):
         return np.bool_(value)
     if isinstance(value, float):
         return np.float32(value)
-    number = int(value)
-    if -(2**31) <= number < 2**31:
-        return np.int32(number)
-    return np.int64(number) if number < 2**63 else np.uint64(number)
+    if -(2**31) <= value < 2**31:
+        return np.int32(value)
+    return np.int64(value) if value < 2**63 else np.uint64(value)
 
 
 def triton_ir(equation: Equation, target: Target) -> str:
@@ -352,11 +405,12 @@ def arithmetic_of(equation: Equation) -> CallArithmetic:
         return CallArithmetic()
     found = [match for line in text.splitlines() if (match := _COMPUTES.search(line))]
     names = [match[1] for match in found]
+    passed = [a.value for a in equation.params["arguments"] if not a.constant and isinstance(a.value, float)]
     others = (n for n in names if n in _ROUNDING or (n.startswith("math.") and n != "math.absf"))
     numbers = (float(match[1]) for match in map(_NUMBER.search, (f"{m[1]}{m[2]}" for m in found)) if match)
     repeated = 2 if "scf." in text else 1  # an iteration may multiply the product of the one before
     return CallArithmetic(
-        exact=not any(others) and all(number == round(number) for number in numbers),
+        exact=not any(others) and all(number.is_integer() for number in (*numbers, *passed)),
         multiplications=names.count("tt.dot") + repeated * names.count("arith.mulf"),
         reduced_dots=bool(_REDUCED_DOT.search(text)),
     )

@@ -23,11 +23,12 @@ from jax.extend.core import Primitive  # noqa: E402
 from kernels import in_triton  # noqa: E402
 from kernels.vector_add import vector_add  # noqa: E402
 from kerneltest.backends import device as device_module  # noqa: E402
-from kerneltest.backends.jitted import compile_failure  # noqa: E402
+from kerneltest.backends import jitted  # noqa: E402
 from kerneltest.backends.registry import resolve  # noqa: E402
 from kerneltest.backends.simulate import triton_formula  # noqa: E402, F401 - evaluates calls
 from kerneltest.backends.simulate.simulation import parse_body  # noqa: E402
 from kerneltest.core.dtypes import ShapeDtype  # noqa: E402
+from kerneltest.core.failures import assign_blame  # noqa: E402
 from kerneltest.core.targets import TARGETS  # noqa: E402
 from kerneltest.judge.formula import FORMULA_ARITHMETIC  # noqa: E402
 from kerneltest.trace.jax_compat.jax_triton import jax_triton_limit  # noqa: E402
@@ -87,6 +88,28 @@ def refused(x, n, out, block: tl.constexpr):
     tl.store(out + at, tl.load(x + at[:3]), mask=at < n)
 
 
+@triton.jit
+def two(x, n, b, a, block: tl.constexpr):
+    at = tl.arange(0, block)
+    value = tl.load(x + at, mask=at < n)
+    tl.store(a + at, value * 2, mask=at < n)
+    tl.store(b + at, value * 3, mask=at < n)
+
+
+@triton.jit
+def overwriting(x, n, out, block: tl.constexpr, to: tl.constexpr):
+    at = tl.arange(0, block)
+    value = tl.load(x + at, mask=at < n)
+    tl.store(out + at, value, mask=at < n)
+    tl.store(x + at, value, mask=at < to)
+
+
+@triton.jit
+def counting(x, n, out, block: tl.constexpr):
+    tl.atomic_add(x, 1.0)
+    tl.store(out, n)
+
+
 def length(given: Given) -> int:
     return int(given["x"].size)
 
@@ -136,6 +159,82 @@ def test_a_declaration_names_what_is_wrong(arguments: dict[str, Any], words: str
     given = {"function": affine, "grid": (1,), "outputs": {"out": "x"}, **arguments}
     with pytest.raises(kt.DeclarationError, match=words.replace("?", r"\?")):
         kt.triton_kernel(given.pop("function"), **given)
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({"outputs": {"out": 0}}, "outputs: 'out' is 0: write the name of an argument that is an array"),
+        ({"outputs": {"out": lambda given: (64,)}}, r"outputs: 'out' is \(64,\): write the name"),
+        ({"outputs": {"out": "n"}}, "outputs: 'out' is 'n': write the name of an argument that is an array"),
+        ({"outputs": {"out": "scal"}}, "outputs: 'out' is 'scal': .*did you mean 'scale'"),
+        ({"grid": lambda given: None}, "the grid is None: write one to three integers"),
+        ({"grid": (1, 1, 1, 1)}, r"the grid is \(1, 1, 1, 1\): write one to three integers"),
+        ({"grid": lambda given: (given["n"] / 64,)}, r"the grid is \(1.5625,\): write one to three integers"),
+        ({"scale": "two"}, "scale is 'two': pass an array or a number"),
+        ({"scale": np.complex64(1)}, r"scale is \(1\+0j\): pass an array or a number"),
+        ({"scale": 2**64}, "scale is 18446744073709551616: pass an array or a number of 64 bits"),
+        ({"block": lambda given: given["x"]}, "block is an array, but tl.constexpr in the kernel: pass a constant"),
+        ({"config": 2}, "config is 2: write a number from 0 to 1"),
+        ({"config": 0.5}, "config is 0.5: write a number from 0 to 1"),
+    ],
+)
+def test_a_call_names_what_is_wrong(declared: dict[str, Any], words: str) -> None:
+    constants = {"n": length, "block": 128, "scale": 2.0}
+    constants = {name: declared.get(name, value) for name, value in constants.items()}
+    function, more = affine, {}
+    if "config" in declared:
+        function = triton.autotune([triton.Config({"shift": shift}) for shift in (1, 2)], key=["n"])(affine)
+        more = {"config": declared["config"]}
+    grid, outputs = declared.get("grid", (1,)), declared.get("outputs", {"out": "x"})
+    called = kt.triton_kernel(function, grid=grid, outputs=outputs, constants=constants)
+    with pytest.raises(kt.DeclarationError, match=words):
+        call_of(lambda x: called(x, **more), VECTOR)
+    with pytest.raises(kt.DeclarationError, match="affine: too many positional arguments"):
+        call_of(lambda x: called(x, 0, 1), VECTOR)
+    result = check(lambda x: called(x, **more), lambda x: 2 * x + 1)
+    assert {finding.verdict for finding in result.findings} == {"runtime_error"}
+    assert "DeclarationError" in result.findings[0].message
+    assert not result.internal_errors
+
+
+def test_scalars_of_numpy_are_numbers() -> None:
+    block, blocks = np.int64(128), (np.int64(1), np.int32(1))
+    constants = {"n": lambda given: np.int64(given["x"].size), "block": block, "scale": np.float32(0.125)}
+    function = kt.triton_kernel(affine, grid=blocks, outputs={"out": "x"}, constants=constants)
+    assert check(function, lambda x: x * 0.125 + 1).ok
+    assert not check(function, lambda x: x * 0.25 + 1).ok
+    assert check(lambda x: standin_call(tenth, x, Static(np.int64(100)), Output(0)), lambda x: x + 0.1).ok
+    wrong = check(lambda x: standin_call(tenth, x, Static("100"), Output(0)), lambda x: x + 0.1)
+    assert {finding.verdict for finding in wrong.findings} == {"runtime_error"}
+    assert "n is '100': pass an array or a number" in wrong.findings[0].message
+
+
+def test_outputs_are_returned_in_the_order_of_their_declaration() -> None:
+    for names in ("ab", "ba"):
+        function = kt.triton_kernel(
+            two, grid=(1,), outputs=dict.fromkeys(names, "x"), constants={"n": length, "block": 128}
+        )
+        assert check(function, lambda x, names=names: tuple({"a": 2 * x, "b": 3 * x}[name] for name in names)).ok
+
+
+def test_a_kernel_that_writes_to_an_input_is_found() -> None:
+    for function in (jaxed(overwriting, constants={"to": 1}), jaxed(counting)):
+        result = check(function, lambda x: x)
+        assert {finding.verdict for finding in result.findings} == {"input_modified"}
+        assert "the kernel wrote to its array argument 0" in result.findings[0].message
+    assert check(jaxed(overwriting, constants={"to": 0}), lambda x: x).ok
+
+
+def test_a_call_is_batched() -> None:
+    scaled = jaxed(affine)
+    for axis in (0, 1):
+        function = jax.vmap(lambda x: scaled(x, 3.0), in_axes=axis, out_axes=axis)
+        pairing = kt.oracle_for(
+            function, x=kt.array("m n", "float32"), dims={"m": kt.dim(values=(1, 3)), "n": kt.dim(values=(5, 100))}
+        )
+        assert kt.check(pairing(lambda x: 3 * x + 1), backends=["simulate:sm_90"], depth="quick").ok
+        assert not kt.check(pairing(lambda x: 3 * x + 2), backends=["simulate:sm_90"], depth="quick").ok
 
 
 def test_a_call_keeps_the_kernels_order_and_takes_numbers_as_triton_does() -> None:
@@ -204,11 +303,10 @@ def test_memory_is_written_in_place_or_begins_with_an_array() -> None:
 
     constants = {"n": lambda given: given["out"].size, "block": 128}
     in_place = kt.triton_kernel(add_to, grid=(1,), outputs={"out": "out"}, constants=constants)
-    filled = kt.triton_kernel(
-        add_to, grid=(1,), outputs={"out": lambda given: jnp.full(100, 7.0)}, constants={**constants, "n": 100}
-    )
     assert check(lambda x: in_place(x), lambda x: x + 1).ok
-    assert check(lambda x: x + filled(), lambda x: x + 8).ok
+    for initial in (np.full(100, 7, np.float32), lambda given: jnp.full(100, 7.0)):
+        filled = kt.triton_kernel(add_to, grid=(1,), outputs={"out": initial}, constants={**constants, "n": 100})
+        assert check(lambda x, filled=filled: x + filled(), lambda x: x + 8).ok
 
 
 def test_each_configuration_is_a_signature_and_heuristics_are_evaluated() -> None:
@@ -294,19 +392,48 @@ def test_a_device_needs_a_jax_triton_that_works(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "jax_triton", types.SimpleNamespace(triton_call=code["triton_call"]))
     assert device.unavailable_for(traced) == ""
     with pytest.raises(TypeError) as raised:
-        jax.jit(jaxed(tenth)).trace(VECTOR).lower(lowering_platforms=("cuda",))
-    assert jax_triton_limit(raised.value).endswith(f"does not work with JAX {jax.__version__}: TypeError: 3 arguments")
+        lower_for_cuda(jaxed(tenth))
+    said = f"does not work with JAX {jax.__version__}: TypeError: 3 arguments"
+    assert jax_triton_limit(raised.value).endswith(said)
     assert jax_triton_limit(ValueError("of the kernel")) == ""
+    monkeypatch.setattr(device_module, "kernel_device", lambda platform: jax.devices()[0])
     for error, verdict in ((raised.value, "unavailable"), (ValueError("of the kernel"), "compile_error")):
 
-        def compile_for(*_: Any, error: Exception = error, **__: Any) -> None:
-            raise compile_failure(error) from error
+        def lowered(*_: Any, error: Exception = error, **__: Any) -> None:
+            raise error
 
-        monkeypatch.setattr(device_module, "compile_for", compile_for)
-        monkeypatch.setattr(device_module, "kernel_device", lambda platform: None)
-        with pytest.raises(kt.Failure) as failed:
-            device.prepare(traced)
-        assert failed.value.verdict == verdict
+        monkeypatch.setattr(jitted, "runnable", lowered)
+        for path in (device.prepare, lambda traced: device.prepare_at_scale(traced).run([])):
+            with pytest.raises(kt.Failure) as failed:
+                path(traced)
+            blamed = assign_blame(failed.value, "compiling the kernel")
+            assert blamed.verdict == verdict
+            assert said in str(blamed) or verdict == "compile_error"
+
+
+def lower_for_cuda(function: Callable[..., Any]) -> None:
+    jax.jit(function).trace(VECTOR).lower(lowering_platforms=("cuda",))
+
+
+def test_jax_triton_0_3_takes_arguments_and_then_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    def triton_call(*arguments: Any, kernel: Any, out_shape: Any, grid: Any, **constants: Any) -> list[Any]:
+        given.update(constants, arguments=arguments, out_shape=out_shape)
+        return [arguments[0]]
+
+    monkeypatch.setitem(sys.modules, "jax_triton", types.SimpleNamespace(triton_call=triton_call))
+    lower_for_cuda(jaxed(tenth))
+    assert [getattr(argument, "shape", argument) for argument in given.pop("arguments")] == [(100,), 100]
+    assert [(s.shape, s.dtype) for s in given.pop("out_shape")] == [((100,), np.float32)]
+    assert given == {"block": 128, "num_warps": 4, "num_stages": 3}
+    with pytest.raises(kt.Failure, match="two takes x, n, b, a and writes to b, a") as failed:
+        lower_for_cuda(
+            kt.triton_kernel(
+                two, grid=(1,), outputs={"b": np.zeros(100, np.float32), "a": "x"}, constants={"n": 100, "block": 128}
+            )
+        )
+    assert failed.value.verdict == "unavailable"
 
 
 def test_a_device_gets_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,6 +548,9 @@ def test_backends_that_do_not_run_triton_are_not_applicable() -> None:
     ("function", "exact", "multiplications"),
     [
         (jaxed(affine, constants={"scale": 3}), True, 1),
+        (jaxed(affine, constants={"scale": 3.0}), True, 1),
+        (jaxed(affine, constants={"scale": 0.3}), False, 1),
+        (jaxed(affine, constants={"scale": float("inf")}), False, 1),
         (jaxed(powers), True, 2),
         (jaxed(maximum), True, 0),
         (jaxed(divided), False, 0),

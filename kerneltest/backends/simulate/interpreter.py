@@ -74,7 +74,7 @@ def _computation(rule: Rule, ins: Sequence[int], outs: Sequence[int]) -> Step:
         operands = [values[i] for i in ins]
         results = rule.compute(*operands)
         undefined = [masks[i] for i in ins]
-        mask = rule.undefined(operands, undefined) if any(m is not None for m in undefined) else None
+        mask = rule.undefined_mask(operands, undefined)
         if single is not None:
             values[single] = results[0] if isinstance(results, tuple) else results
             masks[single] = mask
@@ -183,11 +183,9 @@ class IRInterpreter:
         """Returns the results of a rule, with their undefined elements marked."""
         values = rule.compute(*operands)
         values = values if isinstance(values, tuple) else (values,)
-        masks = [self.undefined_mask(operand) for operand in operands]
-        if any(mask is not None for mask in masks):
-            mask = rule.undefined(operands, masks)
-            for value in values:
-                self.mark_undefined(value, mask)
+        mask = rule.undefined_mask(operands, [self.undefined_mask(operand) for operand in operands])
+        for value in values:
+            self.mark_undefined(value, mask)
         return values
 
     def select(self, condition: Value, yes: Value, no: Value) -> Value:

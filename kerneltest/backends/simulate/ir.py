@@ -38,6 +38,14 @@ class Rule:
     # from the operands' arrays and their masks of undefined elements (None if all are defined, but not for every
     # operand) to the results' mask
     undefined: Callable[[Sequence[Array], Sequence[Mask]], Array]
+    partial: bool = False  # whether results can be undefined though every operand is defined
+
+    def undefined_mask(self, values: Sequence[Array], masks: Sequence[Mask]) -> Mask:
+        """Returns the mask of the undefined elements of the results; None if all are defined."""
+        if not self.partial and all(mask is None for mask in masks):
+            return None
+        mask = self.undefined(values, masks)
+        return mask if mask.any() or not self.partial else None
 
 
 def any_operand(values: Sequence[Array], masks: Sequence[Mask]) -> Array:

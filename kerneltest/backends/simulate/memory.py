@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.details import Access, MemoryFault, Nondeterministic, Race, UndefinedCause, UndefinedSource, Visit
+from kerneltest.core.details import (
+    Access,
+    InputModified,
+    MemoryFault,
+    Nondeterministic,
+    Race,
+    UndefinedCause,
+    UndefinedSource,
+    Visit,
+)
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -413,7 +422,10 @@ class Launch:
             shape = (self.programs.size, *shape[1:])  # races depend on which program accesses an element
         self._accesses += 1
         offset, enabled = np.broadcast_to(offset, shape), np.broadcast_to(enabled, shape)
-        return MemoryAccess(kind, self._accesses, buffer, offset, enabled, place)
+        access = MemoryAccess(kind, self._accesses, buffer, offset, enabled, place)
+        if kind is not Access.LOAD and not buffer.writable and access.inside.any():
+            raise Failure(Verdict.INPUT_MODIFIED, InputModified(number))
+        return access
 
 
 def intersect_masks(masks: Sequence[Array], axes: int) -> Array:

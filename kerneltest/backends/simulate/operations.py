@@ -324,23 +324,33 @@ def _gather(op: Operation) -> Rule:
 
     def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
         elements, indices = dense_masks(values, masks)
-        return np.asarray(gather(elements, values[1]) | indices)
+        outside = (values[1] < 0) | (values[1] >= shape[axis - 1])
+        return np.asarray(gather(elements, values[1]) | indices | outside)
 
-    return Rule(gather, undefined)
+    return Rule(gather, undefined, partial=True)
 
 
 def _histogram(op: Operation) -> Rule:
     """Counts how often each of the numbers from 0 occurs, where a mask holds if there is one."""
     (bins,), shape = op.types[0].shape, op.operand_types[0].shape
 
+    def inside(x: Array) -> Array:
+        return np.asarray((x >= 0) & (x < bins))
+
     def count(x: Array, mask: Array | None = None) -> Array:
         programs = len(x) if mask is None else max(len(x), len(mask))
-        counted = (_full(x, shape, programs) >= 0) & (_full(x, shape, programs) < bins)
-        counted &= True if mask is None else _full(mask, shape, programs)
+        counted = inside(_full(x, shape, programs)) & (True if mask is None else _full(mask, shape, programs))
         rows = zip(_full(x, shape, programs), counted, strict=True)
         return np.stack([np.bincount(row[keep], minlength=bins) for row, keep in rows]).astype(op.types[0].dtype)
 
-    return Rule(count, lambda values, masks: np.asarray(any_operand(values, masks).any(axis=1, keepdims=True)))
+    def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
+        numbers, *unknown = dense_masks(values, masks)
+        bad = numbers | ~inside(values[0])
+        for mask, undefined_mask in zip(values[1:], unknown, strict=True):
+            bad = (bad & mask) | undefined_mask
+        return np.asarray(bad.any(axis=1, keepdims=True))
+
+    return Rule(count, undefined, partial=True)
 
 
 def _high_product(a: Array, b: Array) -> Array:
@@ -425,6 +435,8 @@ def _store(
 ) -> tuple[Array, Array | None]:
     # Stores the elements inside. Of several values for one element, that of the last program is kept.
     buffer, inside, values = access.buffer, access.inside, operands[0]
+    if not inside.any():  # the memory may be that of an input
+        return values, None
     if values.dtype != buffer.data.dtype:
         values = np.ascontiguousarray(values).view(buffer.data.dtype)
     if access.all_inside:

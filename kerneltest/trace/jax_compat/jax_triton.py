@@ -1,5 +1,6 @@
 """Calls by jax_triton, an optional package: in a jaxpr, and to run a kernel written in Triton on a GPU."""
 
+import inspect
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -99,20 +100,32 @@ def _read(params: Mapping[str, Any], operands: Sequence[Any]) -> TritonCall:
 
 
 def run_on_gpu(call: TritonCall) -> list[Any]:
-    """Makes a call by jax_triton, and returns its outputs in the order of the kernel's arguments."""
+    """Makes a call by jax_triton, and returns its outputs in the order of the kernel's arguments.
+
+    Raises:
+      Failure: `unavailable`, for a call that this version of jax_triton does not make.
+    """
     import jax_triton  # noqa: PLC0415 - optional
 
-    numbers = {parameter.name for parameter in call.function.params if not parameter.is_constexpr}
-    operands = [name for name in call.given if name in numbers]
+    parameters = [parameter.name for parameter in call.function.params if not parameter.is_constexpr]
+    operands = [name for name in call.given if name in parameters]
+    types = [jax.ShapeDtypeStruct(call.memory[name].shape, call.memory[name].dtype) for name in call.order]
+    launch = {"kernel": call.function, "grid": call.grid, **call.options}
+    results: list[Any]
+    if "out_shape" in inspect.signature(jax_triton.triton_call).parameters:  # 0.3, which takes constants alone by name
+        if [*operands, *call.order] != parameters:
+            raise Failure(
+                Verdict.UNAVAILABLE,
+                f"jax_triton {_version()} passes the outputs after the other arguments, unwritten, and "
+                f"{call.function.__name__} takes {', '.join(parameters)} and writes to {', '.join(call.order)}: "
+                "jax_triton 0.4 passes them as declared",
+            )
+        constants = {name: value for name, value in call.given.items() if name not in parameters}
+        results = jax_triton.triton_call(*map(call.given.get, operands), out_shape=types, **launch, **constants)
+        return results
     aliases = {operands.index(name): i for i, name in enumerate(call.order) if name in operands}
-    results: list[Any] = jax_triton.triton_call(
-        kernel=call.function,
-        out_type=[jax.ShapeDtypeStruct(call.memory[name].shape, call.memory[name].dtype) for name in call.order],
-        grid=call.grid,
-        **({"input_output_aliases": aliases} if aliases else {}),
-        **call.options,
-        **call.given,
-    )
+    more = {"input_output_aliases": aliases} if aliases else {}
+    results = jax_triton.triton_call(out_type=types, **launch, **more, **call.given)
     return results
 
 
@@ -127,10 +140,11 @@ def jax_triton_problem() -> str:
 
 
 def jax_triton_limit(error: BaseException) -> str:
-    """Returns that jax_triton does not work here, if it is what raised an error; or ""."""
+    """Returns that jax_triton does not work here, if it or a call of it is what raised an error; or ""."""
     said = f"{type(error).__name__}: {exception_text(error)}"
-    frames = traceback.extract_tb(error.__traceback__)
-    if "jax_triton" not in f"{said}{frames[-1].filename if frames else ''}" and "_triton_kernel_call_" not in said:
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    own = [file for file in files if "/jax/" not in file and "/jaxlib/" not in file]  # it also calls JAX
+    if "jax_triton" not in f"{said}{own[-1] if own else ''}" and "_triton_kernel_call_" not in said:
         return ""
     return f"jax_triton {_version()} does not work with JAX {jax.__version__}: {said}"
 

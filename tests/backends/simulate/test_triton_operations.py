@@ -47,6 +47,17 @@ def apply(x, i, out, what: tl.constexpr, n: tl.constexpr):
     tl.store(out + at, result)
 
 
+@triton.jit
+def out_of_range(x, i, out, what: tl.constexpr, n: tl.constexpr):
+    at = tl.arange(0, n)
+    if what == "gather":
+        result = tl.gather(tl.load(x + at), tl.load(i + at), 0)
+    else:
+        numbers = tl.load(i + at)
+        result = tl.histogram(numbers, n, mask=numbers >= 0) if what == "masked" else tl.histogram(numbers, n)
+    tl.store(out + at, result)
+
+
 def counts(numbers: np.ndarray) -> np.ndarray:
     return np.bincount(numbers & 15, minlength=N).astype(np.int32)
 
@@ -89,3 +100,25 @@ def test_an_operation_computes_what_numpy_does(what: str, expected: np.ndarray) 
     result = kt.check(kt.oracle_for(function)(oracle), backends=["simulate:sm_90", "simulate:gfx942"], depth="quick")
     assert result.ok, str(result)
     assert result.cases >= 2
+
+
+@pytest.mark.parametrize("what", ["gather", "histogram", "masked"])
+@pytest.mark.parametrize("stray", [0, -1, N])
+def test_what_is_out_of_range_is_undefined(what: str, stray: int) -> None:
+    if what == "masked" and triton.__version__ < "3.4":
+        pytest.skip("this Triton's histogram has no mask")
+    numbers = np.arange(N, dtype=np.int32) // 2
+    numbers[7] = stray
+    outputs = {"out": "x" if what == "gather" else "i"}
+    kernel = kt.triton_kernel(out_of_range, grid=(1,), outputs=outputs, constants={"what": what, "n": N})
+
+    def function() -> Any:
+        return kernel(jnp.arange(N, dtype=jnp.float32), jnp.asarray(numbers))
+
+    def oracle() -> np.ndarray:
+        inside = numbers[(numbers >= 0) & (numbers < N)]
+        return np.clip(numbers, 0, N - 1).astype(np.float32) if what == "gather" else np.bincount(inside, minlength=N)
+
+    result = kt.check(kt.oracle_for(function)(oracle), backends=["simulate:sm_90"], depth="quick")
+    expected = set() if stray == 0 or (what == "masked" and stray < 0) else {"uninitialised"}
+    assert {finding.verdict for finding in result.findings} == expected, str(result)
