@@ -396,8 +396,15 @@ def test_a_device_needs_a_jax_triton_that_works(monkeypatch: pytest.MonkeyPatch)
     said = f"does not work with JAX {jax.__version__}: TypeError: 3 arguments"
     assert jax_triton_limit(raised.value).endswith(said)
     assert jax_triton_limit(ValueError("of the kernel")) == ""
+    monkeypatch.setitem(sys.modules, "jax_triton", types.SimpleNamespace(triton_call=lambda kernel: None))
+    with pytest.raises(TypeError) as misfit:  # kerneltest's own line raises it
+        lower_for_cuda(jaxed(tenth))
     monkeypatch.setattr(device_module, "kernel_device", lambda platform: jax.devices()[0])
-    for error, verdict in ((raised.value, "unavailable"), (ValueError("of the kernel"), "compile_error")):
+    for error, verdict, words in (
+        (raised.value, "unavailable", said),
+        (misfit.value, "unavailable", "unexpected keyword argument"),
+        (ValueError("of the kernel"), "compile_error", "of the kernel"),
+    ):
 
         def lowered(*_: Any, error: Exception = error, **__: Any) -> None:
             raise error
@@ -408,7 +415,7 @@ def test_a_device_needs_a_jax_triton_that_works(monkeypatch: pytest.MonkeyPatch)
                 path(traced)
             blamed = assign_blame(failed.value, "compiling the kernel")
             assert blamed.verdict == verdict
-            assert said in str(blamed) or verdict == "compile_error"
+            assert words in str(blamed)
 
 
 def lower_for_cuda(function: Callable[..., Any]) -> None:
