@@ -35,7 +35,6 @@ from kerneltest.trace.tracing import without_debugging
 REDUCTION_ROUNDS = 2  # of reduction: a smallest case may show that its suspect is two bugs
 _SHRINKING_SHARE = 0.5  # of the time; the rest is for the search for the cause
 _MOST_PER_FAMILY = 4  # cases, failing and passing, on which the best repairs are tried again
-_MOST_ELSEWHERE = 6  # failing cases of other items, such as those of other dtypes, likewise
 _MOST_FAILING, _MOST_PASSING = 12, 4  # further cases that a repair must fix, and leave right
 
 
@@ -123,10 +122,7 @@ def _reduce(
         also = _similar_cases(case, cases, findings)
         known = {each.id for each in (case, *also)}
         failing, passing = ([c for c in cases if (c.id in findings) is fails] for fails in (True, False))
-        others = list({(each.signature.dtype, each.family.name): each for each in elsewhere}.values())
-        pairs = zip_longest(
-            _spread_over_families(failing, known), _spread_over_families(passing, known), others[:_MOST_ELSEWHERE]
-        )
+        pairs = zip_longest(_spread_over_families(failing, known), _spread_over_families(passing, known))
         more = [each for pair in pairs for each in pair if each is not None]
         locate = functools.partial(
             locate_fault, item.pairing, found.case, found.outcome, seconds=seconds, also=also, more=more

@@ -94,8 +94,8 @@ class RuleSet:
         """The product of matrices: `multiply_matrices`."""
         return multiply_matrices(a, b, dtype)
 
-    def updating(self, function: Callable[..., Array]) -> Callable[..., Array]:
-        """The function by which memory is updated, in place of NumPy's."""
+    def updating(self, function: Callable[..., Array], dtype: DType) -> Callable[..., Array]:
+        """The function by which memory of a dtype is updated, in place of NumPy's."""
         return function
 
     def item(self, value: Value, i: int) -> Value:

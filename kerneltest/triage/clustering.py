@@ -103,9 +103,11 @@ def cluster_by_cause(findings: Sequence[Finding], run: PairingRecords) -> list[F
         for is_one in (True, False)
     )
     memory = _merge_nested(cluster_by(of_memory, lambda symptom: symptom.kind))
-    causes = []
+    causes: list[FindingCluster] = []
     for cause in _cluster_values(values, run):
         same = next((each for each in memory if _coincide(cause, each, run) or _complement(cause, each, run)), None)
+        if {symptom.effect for _, symptom in cause.findings} == {Effect.DEPENDENT_BITS}:
+            same = next(iter([*causes, *memory]), None)  # what is wrong need not be wrong in the same way
         if same is None:
             causes.append(cause)
         else:

@@ -17,7 +17,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import is_internal, relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Item
-from kerneltest.extensions.same_bits.expressions import ExpressionRules, SequentialRules
+from kerneltest.extensions.same_bits.expressions import ExpressionRules, SequentialRules, unknown_expressions
 from kerneltest.extensions.same_bits.ways import CLAIMS, Arrays, Claim, Question, Trace, Way, hide_tails
 from kerneltest.judge.compare import first_difference
 from kerneltest.plan.cases import Case
@@ -59,7 +59,7 @@ def certify(item: Item, case: AnyCase, trace: Trace) -> Certified:
         try:
             known = [_differences(reference, way, leaves, ExpressionRules) for way in ways]
         except UnknownError as error:
-            raise Failure(Verdict.UNAVAILABLE, f"not certified: no expression is known for {error}") from error
+            raise Failure(Verdict.UNAVAILABLE, f"not certified: no expression is known for {error}") from None
         agreeing = [way for way, differs in zip(ways, known, strict=True) if not _any(differs)]
         if len(agreeing) < len(ways):
             others = [way for way in ways if way not in agreeing]
@@ -69,6 +69,8 @@ def certify(item: Item, case: AnyCase, trace: Trace) -> Certified:
         compared += sum(each.size for differs in known for each in differs)
     if open_questions:
         raise Failure(Verdict.UNAVAILABLE, f"not certified: {open_questions[0]}")
+    if not compared:
+        raise Failure(Verdict.UNAVAILABLE, "not certified: there is one way alone, or none of the outputs has the dim")
     return Certified("; ".join(words), compared)
 
 
@@ -118,7 +120,9 @@ def _expressions(item: Item, question: Question, reference: Traced) -> Arrays:
     rng = np.random.Generator(np.random.PCG64(zlib.crc32(str(question.signature).encode())))
     shapes = [(_ORDERS, *array.shape) for array in arrays]
     return tuple(
-        rng.integers(2, 2**64 - 2, shape, np.uint64) if is_float(array.dtype) else np.broadcast_to(array, shape)
+        unknown_expressions(rng.integers(0, 2**64 - 1, shape, np.uint64))
+        if is_float(array.dtype)
+        else np.broadcast_to(array, shape)
         for array, shape in zip(arrays, shapes, strict=True)
     )
 

@@ -61,10 +61,11 @@ class SameBitsGroup(Group):
         cache.process.enter_phase(Phase.RUNNING)
         found = certify(item, case, lambda signature: cache.traces.of(item.pairing, signature, item.backend))
         try:
-            digest = f"; kernel {self.fingerprint(item, case, cache).text}"
-        except NotReusableError:
-            digest = ""
-        return Outcome(item.record(Verdict.PASS, found.words + digest, case=case, compared=found.compared))
+            digest = self.fingerprint(item, case, cache).text
+        except NotReusableError as error:
+            raise Failure(Verdict.UNAVAILABLE, f"not certified: code that the jaxpr does not show ({error})") from None
+        words = f"{found.words}; kernel {digest}"
+        return Outcome(item.record(Verdict.PASS, words, case=case, compared=found.compared))
 
 
 register_group(SameBitsGroup(), order=70)

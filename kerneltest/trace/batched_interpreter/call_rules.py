@@ -291,7 +291,7 @@ def _wgmma(machine: Machine, equation: Equation) -> EquationFunction:
     names = ("acc_transforms_tree", "a_transforms_tree", "b_transforms_tree")
     total, *factors = (memory_parts(equation, i, t) for i, t in enumerate(_unflatten(equation, 3, *names)))
     rules, dtype = machine.rules, machine.rules.dtype_of(equation.invars[0].aval)
-    add = rules.updating(np.add)
+    add = rules.updating(np.add, np.dtype(equation.invars[0].aval.dtype))
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         a, b = (

@@ -409,7 +409,7 @@ def _swap(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 def _addupdate(machine: Machine, equation: Equation) -> EquationFunction:
-    steps, add = _steps(equation), machine.rules.updating(np.add)
+    steps, add = _steps(equation), machine.rules.updating(np.add, np.dtype(equation.invars[0].aval.dtype))
     locate = steps[-1]
     assert not isinstance(locate, _Relayout)
 
@@ -473,7 +473,7 @@ def _atomic_rmw(machine: Machine, equation: Equation) -> EquationFunction:
     if function is None or not machine.rules.counts_all_updates:
         raise UnknownError("an atomic exchange" if function is None else "an atomic update as Pallas interprets it")
     access, locate = _step(equation)
-    mask, update = access.mask, machine.rules.updating(function)
+    mask, update = access.mask, machine.rules.updating(function, np.dtype(equation.invars[0].aval.dtype))
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         memory, region, values = operands[0], locate(operands), operands[access.value.number]

@@ -392,6 +392,42 @@ def _by_power(row: Any, m: int, i: Any) -> Any:
     return e / e.sum()
 
 
+def _added_narrowly(row: Any, m: int, i: Any) -> Any:
+    narrow, half = row.astype(jnp.bfloat16), row.shape[1] // 2
+    one, other = (part if m <= 2 else part.astype(row.dtype) for part in (narrow[:, :half], narrow[:, half:]))
+    return (one + other).astype(row.dtype)
+
+
+def _position(row: Any, m: int, i: Any) -> Any:
+    number = jax.lax.broadcasted_iota(jnp.int32, row.shape, 1) + 257
+    return row + (number.astype(jnp.bfloat16).astype(row.dtype) if m <= 2 else number.astype(row.dtype))
+
+
+def _counted(row: Any, m: int, i: Any) -> Any:
+    # A comparison of numbers that are known.
+    few = jnp.full((), m, jnp.int32).astype(row.dtype) > 4.5
+    return jnp.where(few, jnp.exp(row) + 1, jnp.exp(row + 1e-3) + 1)
+
+
+def _by_float_mask(x: Any, lengths: Any) -> Any:
+    def body(x_ref: Any, lengths_ref: Any, out_ref: Any) -> None:
+        count, total = lengths_ref[pl.program_id(0)].astype(x.dtype), jnp.zeros((), x.dtype)
+        for start in range(0, x.shape[1], 16):
+            at = jax.lax.broadcasted_iota(x.dtype, (16,), 0) + start
+            total += jnp.where(at < count, x_ref[0, pl.ds(start, 16)], 0).sum()
+        out_ref[0, 0] = total
+
+    return _by_row(body, x, lengths)
+
+
+def _converged(row: Any, m: int, i: Any) -> Any:
+    # A loop that ends when its result changes no more.
+    squares = (row * row).sum()
+    return jax.lax.while_loop(
+        lambda s: jnp.abs(s * s - squares) > 1e-3 * squares, lambda s: 0.5 * (s + squares / s), squares + 1
+    )
+
+
 # By name: the kernel, its oracle, its declaration, and what comes of the claim. It is open if the order within one
 # operation, which its target chooses, may differ.
 HOLDS, BROKEN, OPEN = Verdict.PASS, Verdict.NONDETERMINISTIC, Verdict.UNAVAILABLE
@@ -409,6 +445,21 @@ _TABLE: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], 
     "another root for a batch of one": (
         _row_by_row(lambda row, m, i: row * (_norm(row) if m > 1 else 1 / jnp.sqrt((row * row).sum())), _COLUMNS),
         lambda x: x / np.sqrt((x * x).sum(1, keepdims=True)), _BATCH, OPEN,
+    ),
+    "added in bfloat16 in small batches": (_row_by_row(_added_narrowly, 32), _row_sums, _BATCH, BROKEN),
+    "positions in bfloat16 in small batches": (_row_by_row(_position, _COLUMNS), _row_sums, _BATCH, BROKEN),
+    "another fill in small batches": (
+        _row_by_row(lambda row, m, i: jnp.where(row > 0, row, -1e30 if m <= 2 else -1e20), _COLUMNS),
+        _row_sums, _BATCH, BROKEN,
+    ),
+    "rounded by another constant": (
+        _row_by_row(lambda row, m, i: (row + (c := 2.0**10 if m <= 2 else 2.0**13)) - c, _COLUMNS),
+        _row_sums, _BATCH, BROKEN,
+    ),
+    "a known comparison": (_row_by_row(_counted, _COLUMNS), _row_sums, _BATCH, BROKEN),
+    "a loop that converges": (_row_by_row(_converged), _row_sums, _BATCH, OPEN),
+    "to an integer and back": (
+        _row_by_row(lambda row, m, i: row.astype(jnp.int32).astype(row.dtype), _COLUMNS), _row_sums, _BATCH, OPEN,
     ),
     "scaled by the whole batch": (_scaled_by_batch, _row_sums, _BATCH, BROKEN),
     "scaled by a neighbour": (_pairs_scaled, _softmax_oracle, _BATCH, BROKEN),
@@ -432,6 +483,7 @@ _TABLE: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], 
     "blocks of one length": (partial(_masked_sum, block=lambda n: 16), _masked_oracle, _PADDED, HOLDS),
     "blocks by the length": (partial(_masked_sum, block=_longer), _masked_oracle, _PADDED, BROKEN),
     "halves of the blocks": (_masked_halves, _masked_oracle, _PADDED, BROKEN),
+    "masked by positions in floats": (_by_float_mask, _masked_oracle, _PADDED, HOLDS),
     "masked by a product": (_masked_product, _masked_oracle, _PADDED, HOLDS),
     "a tile as long as the row": (_masked_whole, _masked_oracle, _PADDED, OPEN),
     "maxima so far": (partial(_masked_softmax, fill=-1e30), _masked_softmax_oracle, _PADDED, HOLDS),
@@ -467,6 +519,13 @@ def test_a_verdict_is_reused_until_the_kernel_changes_at_some_length() -> None:
         items = _items(kt.oracle_for(_sum_in(parts), **declared)(oracle))
         found.append(verdict_key(items, Cache()))
     assert found[0] == found[1] != found[2]
+
+
+def test_what_has_one_way_is_not_certified() -> None:
+    kernel, oracle, declared, _ = _TABLE["softmax"]
+    (record,) = _bits(kernel, oracle, {**declared, "dims": {"m": kt.dim(values=(8,)), "n": kt.dim(values=(64,))}})
+    assert record.verdict is OPEN
+    assert "there is one way alone" in record.message
 
 
 def test_a_finding_names_both_sides_and_the_choice() -> None:
