@@ -168,9 +168,9 @@ def check_invariance(pairing: Pairing) -> Problems:
     for name in pairing.needs:
         if name not in pairing.dims and name not in pairing.batch_dims:
             yield "needs", f"{name!r} is not a dim of the pairing; its dims are {dims}"
-    if BATCH in pairing.invariant_to and not pairing.batch_dims:
+    if pairing.claims(BATCH) and not pairing.batch_dims:
         yield "invariant_to", f"{BATCH!r} needs batch_dims=, the dims along which slices are independent"
-    if PADDING in pairing.invariant_to and not any(
+    if pairing.claims(PADDING) and not any(
         leaf.kind.is_mask or leaf.kind.includes_end for leaf in pairing.leaves.values()
     ):
         yield "invariant_to", f"{PADDING!r} needs an argument that says where the tail begins: kt.lengths or kt.mask"

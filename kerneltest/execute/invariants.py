@@ -207,7 +207,7 @@ def _selects(pairing: Pairing, signature: Signature) -> bool:
         leaf.kind.is_mask or leaf.kind.includes_end or leaf.globally_unique or leaf.sentinel is not None
         for leaf in signature.leaves(pairing).values()
     )
-    return UNREAD in pairing.invariant_to or any(selecting)
+    return pairing.claims(UNREAD) or any(selecting)
 
 
 @invariant(applies=_selects, least=3, other=_other_case)
@@ -241,7 +241,7 @@ def _rewrite(context: CaseContext, rule: Rule, label: str) -> Variation:
     return Variation(changed, context.leaves, (OutputCheck(label, context.by_oracle()),))
 
 
-@invariant(applies=lambda pairing, signature: GRID in pairing.invariant_to, rewrites=True)
+@invariant(applies=lambda pairing, signature: pairing.claims(GRID), rewrites=True)
 def reversed_grid(context: CaseContext) -> Iterator[Variation]:
     """The order of the programs does not matter, as `invariant_to="grid"` declares."""
     changed = _rewrite(context, reverse_grids(), "with the grid's programs in reverse order")
@@ -291,7 +291,7 @@ def alone(context: CaseContext) -> Iterator[Variation]:
             part, sliced = slices.taker(outputs, once), slices.taker(leaves, once)(context.leaves)
             if any(isinstance(axis, AxisExpression) for axes in outputs for axis in axes):
                 _check_order(context, shorter, single, sliced, part)
-            wanted = context.as_plain_call(part) if BATCH in pairing.invariant_to else context.by_oracle(part=part)
+            wanted = context.as_plain_call(part) if pairing.claims(BATCH) else context.by_oracle(part=part)
             yield Variation(single, sliced, (OutputCheck(f"{place} alone, of {length}", wanted),))
             if repeatable:
                 again = np.tile(once, length // least)
