@@ -168,14 +168,14 @@ def check_invariance(pairing: Pairing) -> Problems:
     for name in pairing.needs:
         if name not in pairing.dims and name not in pairing.batch_dims:
             yield "needs", f"{name!r} is not a dim of the pairing; its dims are {dims}"
-    if BATCH in pairing.invariant_to and not pairing.batch_dims:
+    if pairing.claims(BATCH) and not pairing.batch_dims:
         yield "invariant_to", f"{BATCH!r} needs batch_dims=, the dims along which slices are independent"
-    if PADDING in pairing.invariant_to and not any(
+    if pairing.claims(PADDING) and not any(
         leaf.kind.is_mask or leaf.kind.includes_end for leaf in pairing.leaves.values()
     ):
         yield "invariant_to", f"{PADDING!r} needs an argument that says where the tail begins: kt.lengths or kt.mask"
     statics = (name for name, argument in pairing.arguments.items() if isinstance(argument, Static))
-    invariant = [*statics, GRID, BATCH, PADDING, UNREAD]
+    invariant = dict.fromkeys([*statics, GRID, BATCH, PADDING, UNREAD])
     for name in pairing.invariant_to:
         if name not in invariant:
             hint = "; dims go into batch_dims" if name in pairing.dims else ""
@@ -189,7 +189,7 @@ def check_invariance(pairing: Pairing) -> Problems:
         for dim, length in ((dim, length) for lengths in chosen for dim, length in lengths.items()):
             if dim not in pairing.dims:
                 yield "invariants", f"{dim!r} is not a dim of the pairing; its dims are {dims}"
-            elif not (isinstance(length, int) and length > 0 and pairing.dims[dim].admits(length)):
+            elif not (length > 0 and pairing.dims[dim].admits(length)):
                 yield "invariants", f"{dim}={length!r} is no length that its declaration admits, or is 0"
     floats = [
         path
@@ -327,6 +327,7 @@ def check_parts(
         check_parameters(kernel, oracle, arguments, options),
         _check_dims(options["dims"] or {}),
         _check_models(options),
+        _check_invariants(options["invariants"] or {}),
         _check_backends(options["backends"]),
     )
     refuse(oracle.__name__, itertools.chain(*problems))
@@ -398,6 +399,19 @@ def _check_models(options: Mapping[str, Any]) -> Problems:
             yield "where", str(error)
     if (masked := options["all_masked"]) not in ("", *_ALL_MASKED):
         yield "all_masked", f"give 'zeros' or 'nan', not {masked!r}"
+
+
+def _check_invariants(invariants: object) -> Problems:
+    lists = list(invariants.values()) if isinstance(invariants, Mapping) else [invariants]
+    if not all(isinstance(each, (list, tuple)) and each and all(map(_are_lengths, each)) for each in lists):
+        example = 'invariants={"gradient": [{"n": 100}]}'
+        yield "invariants", f"give lists of lengths by dim, as in {example}, not {invariants!r}"
+
+
+def _are_lengths(given: object) -> bool:
+    if not isinstance(given, Mapping) or not given:
+        return False
+    return all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in given.values())
 
 
 def _check_backends(backends: object) -> Problems:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import operator
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -156,7 +157,10 @@ def oracle_for(
             returns=_names(returns),
             reproducible=reproducible,
             unordered=unordered,
-            invariants={name: tuple(map(dict, lengths)) for name, lengths in (invariants or {}).items()},
+            invariants={
+                name: tuple({dim: operator.index(length) for dim, length in each.items()} for each in lists)
+                for name, lists in (invariants or {}).items()
+            },
         )
         check_declaration(pairing, dims or {})
         ALL_PAIRINGS.append(pairing)

@@ -140,6 +140,10 @@ class Pairing:
     def __call__(self, *args: Value, **kwargs: Value) -> Value:
         return self.oracle(*args, **kwargs)
 
+    def claims(self, word: str) -> bool:
+        """Returns whether it claims `GRID`, `BATCH`, `PADDING` or `UNREAD`, rather than a static argument of that name."""
+        return word in self.invariant_to and not isinstance(self.arguments.get(word), Static)
+
     def differentiates(self, path: str) -> bool:
         """Returns whether the gradient by an array argument is compared, if it holds floats."""
         chosen = self.grad if isinstance(self.grad, tuple) else ((path,) if self.grad else ())

@@ -18,7 +18,7 @@ import numpy as np
 from kerneltest.backends.base import Backend, Executable, Outputs
 from kerneltest.core.details import Contradicted, ErrorCause, first_line
 from kerneltest.core.dtypes import Array, is_float, widen
-from kerneltest.core.failures import Guard
+from kerneltest.core.failures import Failure, Guard
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
@@ -87,7 +87,7 @@ def overrule_interpreter(
         try:
             by_accident = arbiter is not None and _may_be_right_by_accident(outcome)
             return outcome if by_accident else judge_on(prepare)
-        except (WrongOutputError, UnknownError):
+        except (WrongOutputError, UnknownError, Failure):  # the arbiter may be unable to run the kernel
             return outcome
 
     judged = Guard(context.cache.process.internal_failures).collect("running the lowered code", judge, outcome)
@@ -110,7 +110,9 @@ def _is_own_rounding(outcome: Outcome) -> bool:
     stated, found = cause_of(outcome.record.detail), outcome.comparison
     if stated is not None and stated.what in (ErrorCause.UNSTABLE, ErrorCause.OVERFLOW):
         return True
-    cause = rounding_cause([found], None) if found is not None else None
+    if found is None or not is_float(found.actual.dtype):
+        return False
+    cause = rounding_cause([found], None)
     return cause is not None and cause.size is not None and cause.size <= MOST_UNSTABLE
 
 

@@ -451,9 +451,10 @@ class _Judge:
                 loose,
                 sampled=claim.expected.sampled,
                 normwise=calls_linear_algebra(self.context.pairing.oracle),
-                literals=[f.bound <= c.bound for f, c in zip(formula, comparisons, strict=True)]
-                if claim.formula.rounds_literals
-                else (),
+                literals=[
+                    (f.bound <= c.bound) & claim.formula.rounds_literals(c.actual.dtype)
+                    for f, c in zip(formula, comparisons, strict=True)
+                ],
                 coarse=lambda: claim.check.wanted(claim.outputs, claim.precision.losing(BITS_UNSTABLE)).alternatives,
             )
         if own is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 import kerneltest.backends.simulate.triton_formula  # noqa: F401 - evaluates kernels written in Triton
 from kerneltest.core.details import Stated
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, DType, is_float
 from kerneltest.core.failures import Failure, Origin, comes_from, format_exception, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.expectations import BoundedStore
@@ -26,7 +26,7 @@ from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Literals, Traced, rounded_literals
-from kerneltest.trace.walk import rounds_explicitly
+from kerneltest.trace.walk import converts_floats_to_integers, rounds_explicitly
 
 _MAX_BYTES = 2**26  # of comparisons, and of samples
 _MOST = 2**22  # elements in the inputs of cases that are evaluated at once
@@ -238,10 +238,14 @@ class Formula:
         except NotPromotedError:
             return False
 
-    @property
-    def rounds_literals(self) -> bool:
-        """True if the kernel's own constants are those of its formula, some of them rounded to 16 bits."""
-        return self.traced in self.store.literals
+    def rounds_literals(self, output: DType) -> bool:
+        """Returns whether some constants of the formula are rounded to 16 bits in the kernel, which an output may show.
+
+        Integers may show it as decisions that constants make. Those of a kernel that converts floats to integers may be
+        such floats, of which the constants decide the value.
+        """
+        decides = is_float(output) or not converts_floats_to_integers(self.traced.jaxpr.jaxpr)
+        return self.traced in self.store.literals and decides
 
     def overflows_own_dtypes(self) -> bool:
         """Returns whether a finite intermediate result is too large for the dtype that it has in the kernel."""

@@ -51,6 +51,7 @@ class Invariant:
     every_order: bool = False
     least: int = 1
     other: OtherCase | None = None
+    needs: str = ""
 
     @property
     def is_built_in(self) -> bool:
@@ -74,6 +75,7 @@ def invariant(
     every_order: bool = False,
     least: int = 1,
     other: OtherCase | None = None,
+    needs: str = "what its applies= asks for",
 ) -> Callable[[Vary], Vary]:
     """Registers a generator `(context) -> variations` as an invariant; in a `conftest.py`, for every suite.
 
@@ -98,6 +100,7 @@ def invariant(
       follows: for kerneltest's own, whose verdicts are reused: what it runs follows from the kernel's jaxpr, unless
         that has rules of its own for derivatives or batches.
       other: for kerneltest's own: the case with other values whose expectation it uses besides that of the plain call.
+      needs: what signatures to which it does not apply lack, in words.
 
     Raises:
       ValueError: another module has registered the name.
@@ -109,7 +112,7 @@ def invariant(
         if known and known.vary.__module__ != vary.__module__:
             raise ValueError(f"invariant: the name {name!r} is taken by {known.vary.__module__}")
         family = Family(name, GroupName.INVARIANTS, normal_values, lambda slot: slot.is_float_data, False, True)
-        INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once, follows, every_order, least, other)
+        INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once, follows, every_order, least, other, needs)
         return vary
 
     return register
@@ -139,13 +142,17 @@ def _chosen_signatures(item: Item, known: Invariant) -> list[Signature]:
 # The signatures of the lengths at which the pairing declares that an invariant is asked.
 def _declared_signatures(item: Item, known: Invariant) -> Iterator[Signature]:
     pairing, name = item.pairing, known.family.name
-    alike = [each for each in signatures(pairing, "quick") if each.dtype == item.dtype]
+    planned = signatures(pairing, "quick")
     for lengths in pairing.invariants.get(name, ()):
-        found = (resized for each in alike if (resized := each.resized(pairing, lengths)) is not None)
-        chosen = next((each for each in found if all(length for _, length in each.dims)), None)
-        if chosen is None and alike:
-            raise DeclarationError(f"pairing {pairing.name!r}, invariants: {name}: where= admits no {lengths}")
-        yield from [chosen] if chosen else []
+        place = f"pairing {pairing.name!r}, invariants: {name}"
+        found = [resized for each in planned if (resized := each.resized(pairing, lengths)) is not None]
+        admitted = [each for each in found if all(length for _, length in each.dims)]
+        if planned and not admitted:
+            raise DeclarationError(f"{place}: where= admits no {lengths}")
+        chosen = [each for each in admitted if known.applies(pairing, each)]
+        if admitted and not chosen:
+            raise DeclarationError(f"{place}: it does not apply to {lengths}; it needs {known.needs}")
+        yield from [each for each in chosen if each.dtype == item.dtype][:1]
 
 
 class InvariantGroup(Group):

@@ -87,7 +87,7 @@ def _values_of(context: CaseContext, other: OtherCase) -> tuple[tuple[Array, ...
     return cache.expectations.inputs(pairing, case), expectation
 
 
-@invariant(applies=_has_arrays, rewrites=True, once=True, other=_other_case)
+@invariant(applies=_has_arrays, rewrites=True, once=True, other=_other_case, needs="an array argument")
 def plain_call(context: CaseContext) -> Iterator[Variation]:
     """The kernel gives the right outputs when it is called on arrays, outside of `jax.jit`, twice on other values."""
     if context.traced.not_local:
@@ -99,7 +99,7 @@ def plain_call(context: CaseContext) -> Iterator[Variation]:
     yield Variation(traced, leaves, (OutputCheck(label, context.by_oracle(expectation)),))
 
 
-@invariant(applies=_has_arrays, follows=True, other=_other_case)
+@invariant(applies=_has_arrays, follows=True, other=_other_case, needs="an array argument")
 def vmapped(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch gives the same outputs as by itself."""
     yield _batch(context, slice(None), _other_case)
@@ -137,13 +137,15 @@ _FIRST, _OTHERS = slice(0, 1), slice(1, None)
 _FIRST_CHANGED, _OTHERS_CHANGED = _mixed_case(_FIRST), _mixed_case(_OTHERS)
 
 
-@invariant(applies=_has_several_arrays, other=_FIRST_CHANGED)
+@invariant(applies=_has_several_arrays, other=_FIRST_CHANGED, needs="two arrays, none of which is made of others")
 def vmapped_first(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis of the first array alone, the outputs are those of each by itself."""
     yield _batch(context, _FIRST, _FIRST_CHANGED)
 
 
-@invariant(applies=_has_own_batches, other=_OTHERS_CHANGED)
+@invariant(
+    applies=_has_own_batches, other=_OTHERS_CHANGED, needs="two arrays and a rule of the kernel's own for jax.vmap"
+)
 def vmapped_others(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis of all arrays but the first, they are those of each by itself."""
     yield _batch(context, _OTHERS, _OTHERS_CHANGED)
@@ -195,7 +197,7 @@ def _has_tail(pairing: Pairing, signature: Signature) -> bool:
     return any(length % (pairing.dims[name].block or 16) for name, length in signature.dims)
 
 
-@invariant(applies=_has_tail, rewrites=True)
+@invariant(applies=_has_tail, rewrites=True, needs="a length that is no multiple of the block, or of 16")
 def poisoned_padding(context: CaseContext) -> Iterator[Variation]:
     """The values past an array's end in its last block, and in masked lanes of a load, do not matter."""
     yield _rewrite(context, fill_padding(Fill(nan=True)), "with NaN and the least integers as padding")
@@ -207,10 +209,10 @@ def _selects(pairing: Pairing, signature: Signature) -> bool:
         leaf.kind.is_mask or leaf.kind.includes_end or leaf.globally_unique or leaf.sentinel is not None
         for leaf in signature.leaves(pairing).values()
     )
-    return UNREAD in pairing.invariant_to or any(selecting)
+    return pairing.claims(UNREAD) or any(selecting)
 
 
-@invariant(applies=_selects, least=3, other=_other_case)
+@invariant(applies=_selects, least=3, other=_other_case, needs='a mask, lengths, a sentinel or invariant_to="unread"')
 def unread_values(context: CaseContext) -> Iterator[Variation]:
     """The data that the oracle does not read do not matter, such as those under a mask or past a length."""
     pairing, cache, unread = context.pairing, context.cache, False
@@ -241,14 +243,17 @@ def _rewrite(context: CaseContext, rule: Rule, label: str) -> Variation:
     return Variation(changed, context.leaves, (OutputCheck(label, context.by_oracle()),))
 
 
-@invariant(applies=lambda pairing, signature: GRID in pairing.invariant_to, rewrites=True)
+@invariant(applies=lambda pairing, signature: pairing.claims(GRID), rewrites=True, needs='invariant_to="grid"')
 def reversed_grid(context: CaseContext) -> Iterator[Variation]:
     """The order of the programs does not matter, as `invariant_to="grid"` declares."""
     changed = _rewrite(context, reverse_grids(), "with the grid's programs in reverse order")
     yield replace(changed, checks=(OutputCheck(changed.checks[0].label, context.as_plain_call()),))
 
 
-@invariant(applies=lambda pairing, signature: any(_other_options(pairing, signature)))
+@invariant(
+    applies=lambda pairing, signature: any(_other_options(pairing, signature)),
+    needs="a static argument in invariant_to= that has another option there",
+)
 def other_choices(context: CaseContext) -> Iterator[Variation]:
     """The value of a static argument in `invariant_to` does not matter."""
     for name, option in _other_options(context.pairing, context.case.signature):
@@ -266,7 +271,10 @@ def _other_options(pairing: Pairing, signature: Signature) -> Iterator[tuple[str
             yield from ((name, other[name]) for other in others if pairing.admits(dict(signature.dims), other))
 
 
-@invariant(applies=lambda pairing, signature: any(batch_slices(pairing, signature)))
+@invariant(
+    applies=lambda pairing, signature: any(batch_slices(pairing, signature)),
+    needs="a dim in batch_dims= that is longer than it has to be",
+)
 def alone(context: CaseContext) -> Iterator[Variation]:
     """A slice along a dim in `batch_dims` does not depend on the rest of the batch.
 
@@ -291,7 +299,7 @@ def alone(context: CaseContext) -> Iterator[Variation]:
             part, sliced = slices.taker(outputs, once), slices.taker(leaves, once)(context.leaves)
             if any(isinstance(axis, AxisExpression) for axes in outputs for axis in axes):
                 _check_order(context, shorter, single, sliced, part)
-            wanted = context.as_plain_call(part) if BATCH in pairing.invariant_to else context.by_oracle(part=part)
+            wanted = context.as_plain_call(part) if pairing.claims(BATCH) else context.by_oracle(part=part)
             yield Variation(single, sliced, (OutputCheck(f"{place} alone, of {length}", wanted),))
             if repeatable:
                 again = np.tile(once, length // least)
@@ -332,7 +340,7 @@ def trace_gradient(pairing: Pairing, signature: Signature, traced: Traced) -> Tr
     return trace_function(pull_back, (*traced.inputs, *weights), "by jax.vjp")
 
 
-@invariant(applies=lambda pairing, signature: bool(pairing.grad), follows=True, every_order=True)
+@invariant(applies=lambda pairing, signature: bool(pairing.grad), follows=True, every_order=True, needs="grad=")
 def gradient(context: CaseContext) -> Iterator[Variation]:
     """The gradient is the oracle's, as `grad=` declares. Undefined elements of outputs have no weight in it."""
     traced = context.traced

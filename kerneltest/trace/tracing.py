@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised, Stated
-from kerneltest.core.dtypes import DType, ShapeDtype, cast, float_format, is_float, is_promotable, parse_dtype
+from kerneltest.core.dtypes import Array, DType, ShapeDtype, cast, float_format, is_float, is_promotable, parse_dtype
 from kerneltest.core.failures import Failure, exception_text, reraise_interrupt, underlying_hang
 from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
@@ -486,6 +486,11 @@ def _is_narrow(dtype: DType) -> bool:
     return is_float(dtype) and dtype.itemsize == 2
 
 
+# Whether numbers are rounded to a dtype by at most one unit roundoff.
+def _is_near(rounded: Array, numbers: Array, dtype: DType) -> bool:
+    return np.allclose(rounded, numbers, float_format(dtype).unit_roundoff, 0, equal_nan=True)
+
+
 def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
     """Returns a kernel's literals as its trace in float64 has them; None unless it rounds some to 16 bits, and no more.
 
@@ -509,12 +514,15 @@ def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
         held = cast(np.asarray(constant).astype(np.float64), dtype).astype(np.float64)  # literals may have more digits
         if not np.array_equal(held, rounded, equal_nan=True):
             return None
-        if not np.allclose(rounded, numbers, float_format(dtype).unit_roundoff, 0, equal_nan=True):
+        if not _is_near(rounded, numbers, dtype):
             return None
         if not numbers.ndim:
             found.setdefault((dtype, float(rounded)), set()).add(float(numbers))
         if isinstance(constant, float):  # of Python's, which becomes a number in the dtype of what it meets
-            is_rounded |= any(not np.array_equal(cast(numbers, each), numbers) for each in given if _is_narrow(each))
+            for narrow in filter(_is_narrow, given):
+                if not _is_near(cast(numbers, narrow).astype(np.float64), numbers, narrow):
+                    return None
+                is_rounded |= not np.array_equal(cast(numbers, narrow), numbers)
         if dtype.itemsize < 4 and not np.array_equal(rounded, numbers, equal_nan=True):
             if numbers.ndim or dtype not in given:
                 return None

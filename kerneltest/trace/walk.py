@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import DType, float_format, is_float
+from kerneltest.core.dtypes import DType, float_format, is_float, is_integer
 from kerneltest.numerics.rounding_model import significant_digits
 from kerneltest.trace.jax_compat.jaxprs import (
     Atom,
@@ -208,6 +208,12 @@ def reads_bits_of_floats(jaxpr: Jaxpr) -> bool:
     """Returns whether floats are made of bits, or bits of floats: how many there are depends on the dtype."""
     bitcasts = (each for each, _ in iter_equations(jaxpr) if primitive_name(each).startswith("bitcast"))
     return any(any(map(_bytes_of_float, (*each.invars, *each.outvars))) for each in bitcasts)
+
+
+def converts_floats_to_integers(jaxpr: Jaxpr) -> bool:
+    """Returns whether some equation converts floats to integers other than booleans."""
+    casts = (each for each, _ in iter_equations(jaxpr) if primitive_name(each) == "convert_element_type")
+    return any(_bytes_of_float(each.invars[0]) and is_integer(np.dtype(each.params["new_dtype"])) for each in casts)
 
 
 def computes_floats(jaxpr: Jaxpr) -> bool:

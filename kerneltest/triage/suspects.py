@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -170,7 +171,8 @@ class Suspect:
             return ""
         if fault.cause:
             several = len({record.dtype for record in self.findings}) > 1  # what fails in each is named by none
-            return f" from {fault.cause.replace(smallest.dtype, 'the dtype') if several else fault.cause}"
+            dtype = rf"\b{re.escape(smallest.dtype)}\b"
+            return f" from {re.sub(dtype, 'the dtype', fault.cause) if several else fault.cause}"
         is_vague = self.effect in (Effect.WRONG, Effect.WRONG_GRADIENT) and not self._slight_error()
         return f": {fault.words}" if is_vague and fault.confirmed else ""
 

@@ -95,10 +95,18 @@ def summed(x: jax.Array, factor: int = 1) -> jax.Array:
     return pl.pallas_call(body, out_shape=x, input_output_aliases={1: 0})(x, jnp.zeros_like(x))
 
 
-@pytest.mark.parametrize("backends", [BOTH, BOTH[:1]])
+@pytest.mark.parametrize(
+    ("dtype", "backends"),
+    [("float32", BOTH), ("float32", BOTH[:1]), ("int32", BOTH[:1])],  # JAX lowers a block of integers as floats
+)
 @pytest.mark.parametrize("factor", [1, 2])
-def test_an_interpreter_that_loses_atomic_additions_is_not_believed(factor: int, backends: list[str]) -> None:
-    pairing = pair(lambda x: summed(x, factor), lambda x: np.eye(8)[0] * x.sum(), "x", domain=SMALL, dims=EIGHT)
+def test_an_interpreter_that_loses_atomic_additions_is_not_believed(
+    dtype: str, factor: int, backends: list[str]
+) -> None:
+    x = kt.array("n", dtype, domain=SMALL)
+    pairing = kt.oracle_for(lambda x: summed(x, factor), x=x, dims=EIGHT)(
+        lambda x: np.eye(8, dtype=x.dtype)[0] * x.sum()
+    )
     result = kt.check(pairing, backends=backends, depth="quick", minimize=0)
     assert result.ok == (factor == 1), repr(result)
     assert any(isinstance(record.detail, Contradicted) for record in result.records) == (factor == 1)
@@ -172,6 +180,7 @@ def elementwise_pair(function: Callable[..., Any], oracle: Callable[..., Any], *
         elementwise_pair(lambda x: jnp.isnan(jnp.maximum(x, 0)).astype(x.dtype), lambda x: np.zeros_like(x)),
         elementwise_pair(lambda x: -x, lambda x: 0 - x, signed_zeros=True),
         elementwise_pair(lambda x: 1 / -x, lambda x: 1 / (0 - x)),
+        elementwise_pair(lambda x: jnp.round(x) + 1, lambda x: np.rint(x)),
     ],
     ids=[
         "a fault",
@@ -182,6 +191,7 @@ def elementwise_pair(function: Callable[..., Any], oracle: Callable[..., Any], *
         "a number made of one",
         "a negative that loses the sign of zero",
         "the reciprocal of one",
+        "an operation without a lowering",
     ],
 )
 def test_wrong_values_that_lowered_code_does_not_show_stay_findings(pairing: kt.Pairing) -> None:

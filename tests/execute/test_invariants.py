@@ -192,7 +192,7 @@ def test_an_invariant_is_asked_at_declared_lengths() -> None:
     shorter = {r.signature for r in known.records if r.family == "gradient"}
     assert "n=61,float32" not in shorter
     assert not known.findings
-    for name, lengths in (("gradient", {"n": 61}), ("vmapped", {"n": 61})):
+    for name, lengths in (("gradient", {"n": np.int64(61)}), ("vmapped", {"n": 61})):
         declared = {name: [lengths]}
         result = _run(_make_pairing(lambda x: x * x, _wrong_past_fifty, grad=True, dims=dims, invariants=declared))
         asked = {r.signature for r in result.records if r.family == name}
@@ -200,6 +200,9 @@ def test_an_invariant_is_asked_at_declared_lengths() -> None:
         assert {(f.family, f.signature) for f in result.findings} == (
             {("gradient", "n=61,float32")} if name == "gradient" else set()
         )
+
+
+_LISTS = r"""invariants: give lists of lengths by dim, as in invariants={"gradient": \[{"n": 100}\]}, not """
 
 
 @pytest.mark.parametrize(
@@ -210,6 +213,17 @@ def test_an_invariant_is_asked_at_declared_lengths() -> None:
         ({"vmapped": [{"n": 0}]}, "n=0 is no length that its declaration admits, or is 0"),
         ({"vmapped": [{"n": 7}]}, "n=7 is no length"),
         ({"vmaped": [{"n": 3}]}, "no invariant is named vmaped; there are plain_call"),
+        ({"alone": [{"n": 5}]}, r"alone: it does not apply to {'n': 5}; it needs a dim in batch_dims="),
+        ({"reversed_grid": [{"n": 5}]}, 'it needs invariant_to="grid"'),
+        ({"vmapped_first": [{"n": 5}]}, "it needs two arrays"),
+        ({"vmapped": [{"n": True}]}, _LISTS),
+        ({"vmapped": {"n": 5}}, _LISTS),
+        ({"vmapped": [{}]}, _LISTS),
+        ({"vmapped": []}, _LISTS),
+        ({"vmapped": 5}, _LISTS),
+        ({"vmapped": "n"}, _LISTS),
+        ({"vmapped": [{"n": 5.5}]}, _LISTS),
+        (["vmapped"], _LISTS),
     ],
 )
 def test_lengths_that_no_invariant_can_have_are_refused(declared: dict[str, Any], words: str) -> None:

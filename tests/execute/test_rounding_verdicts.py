@@ -41,6 +41,10 @@ def _by_parts(x: jax.Array) -> jax.Array:
     return jnp.sum(_coarse(parts), axis=-1)
 
 
+def _sum_of_codes(dtype: Any) -> Callable[[jax.Array], jax.Array]:
+    return lambda x: jnp.sum(jnp.clip(x.astype(dtype), 0, 9.99).astype(jnp.int32), axis=-1)
+
+
 @dataclass(frozen=True)
 class Composed:
     """A formula with a correct kernel and a wrong one."""
@@ -109,6 +113,24 @@ KERNELS = {
         _by_row(lambda x: jnp.sum((x > 0.1).astype(jnp.int32), axis=-1), jnp.int32),
         _by_row(lambda x: jnp.sum((x > 0.1005).astype(jnp.int32), axis=-1), jnp.int32),
         _rows(("bfloat16", "float16"), 16),
+    ),
+    "count within limits in the input's 16 bits": Composed(
+        lambda x: np.sum(np.clip(x, -0.1, 0.1) == x, axis=-1),
+        _by_row(lambda x: jnp.sum((jnp.clip(x, -0.1, 0.1) == x).astype(jnp.int32), axis=-1), jnp.int32),
+        _by_row(lambda x: jnp.sum((jnp.clip(x, -0.1, 0.1005) == x).astype(jnp.int32), axis=-1), jnp.int32),
+        _rows(("bfloat16", "float16"), 16),
+    ),
+    "count above a limit that 16 bits make 0": Composed(
+        lambda x: np.sum(np.maximum(x, 1e-9) > 0, axis=-1),
+        _by_row(lambda x: jnp.sum((jnp.clip(x.astype(jnp.float32), 1e-9) > 0).astype(jnp.int32), axis=-1), jnp.int32),
+        _by_row(lambda x: jnp.sum((jnp.clip(x, 1e-9) > 0).astype(jnp.int32), axis=-1), jnp.int32),
+        _rows("float16", 16, domain=(-4, 4)),
+    ),
+    "codes up to a limit": Composed(
+        lambda x: np.sum(np.trunc(np.clip(x, 0, 9.99)).astype(np.int32), axis=-1),
+        _by_row(_sum_of_codes(jnp.float32), jnp.int32),
+        _by_row(_sum_of_codes(jnp.bfloat16), jnp.int32),
+        _rows("bfloat16", 16, domain=(-1000, 1000)),
     ),
     "underflow": Composed(
         lambda x: np.exp(-x * x) * 1e30 * 1e5,

@@ -265,12 +265,16 @@ def test_messages_that_say_the_same_are_alike(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtypes", "words"),
-    [(("bfloat16",), "a rounding to bfloat16"), (("bfloat16", "float16"), "a rounding to the dtype")],
+    ("dtypes", "dtype", "words"),
+    [
+        (("bfloat16",), "bfloat16", "a rounding to bfloat16"),
+        (("bfloat16", "float16"), "bfloat16", "a rounding to the dtype"),
+        (("bfloat16", "float16"), "float16", "a rounding to bfloat16"),
+    ],
 )
-def test_a_rounding_to_the_dtype_of_each_case_is_named_by_none(dtypes: Sequence[str], words: str) -> None:
+def test_a_rounding_to_the_dtype_of_each_case_is_named_by_none(dtypes: Sequence[str], dtype: str, words: str) -> None:
     records = _run(lambda *_: _mismatch(SLIGHT), dtypes=dtypes)
-    smallest = replace(records[0], dtype="bfloat16")
+    smallest = replace(records[0], dtype=dtype)
     fault = FaultLocation("k.py:5", "x", "it fixes the result", True, cause="a rounding to bfloat16")
     (suspect,) = _of(records, Reproducer(records[0].case, smallest, 0, 9, True, fault))
     assert suspect.headline.endswith(f" from {words}")

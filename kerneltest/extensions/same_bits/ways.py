@@ -245,11 +245,11 @@ class Claim:
 
 
 _CLAIMS: Mapping[str, Claim] = {
-    "bits_in_any_batch": Claim("the batch", lambda p: BATCH in p.invariant_to, _any_batch, lambda p: p.batch_dims),
+    "bits_in_any_batch": Claim("the batch", lambda p: p.claims(BATCH), _any_batch, lambda p: p.batch_dims),
     "bits_with_any_padding": Claim(
-        "the length of a masked tail", lambda p: PADDING in p.invariant_to, _any_padding, padded_dims
+        "the length of a masked tail", lambda p: p.claims(PADDING), _any_padding, padded_dims
     ),
-    "bits_in_any_order": Claim("the order of programs", lambda p: GRID in p.invariant_to, _any_order),
+    "bits_in_any_order": Claim("the order of programs", lambda p: p.claims(GRID), _any_order),
     "bits_with_any_option": Claim("a static argument", lambda p: bool(tuned_statics(p)), _any_option, tuned_statics),
 }
 
