@@ -33,7 +33,7 @@ def main() -> None:
 
         page.click("nav [data-view=suspects]")
         page.set_viewport_size({"width": 1160, "height": 12_000})  # all suspects are in sight, and so laid out
-        suspect = page.get_by_role("article", name="NaN where a row of x holds nothing but -inf")
+        suspect = page.get_by_role("article", name="NaN from -inf - -inf where a row of x holds nothing but -inf")
         shown, below = suspect.bounding_box(), suspect.get_by_text("Parts of its bound").bounding_box()
         assert shown is not None
         assert below is not None
