@@ -141,7 +141,7 @@ class Pairing:
         return self.oracle(*args, **kwargs)
 
     def claims(self, word: str) -> bool:
-        """Returns whether it claims `GRID`, `BATCH`, `PADDING` or `UNREAD`, rather than a static argument of that name."""
+        """Returns whether it claims `GRID`, `BATCH`, `PADDING` or `UNREAD`, not a static argument of that name."""
         return word in self.invariant_to and not isinstance(self.arguments.get(word), Static)
 
     def differentiates(self, path: str) -> bool:

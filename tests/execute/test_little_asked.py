@@ -376,7 +376,7 @@ def _pipeline(x: Any) -> Any:
 
 _BY_PROGRAM = _programs(_double_block, lambda n: (pl.cdiv(n, BLOCK),))
 _BY_FOUR = _programs(functools.partial(_double_block, block=4 * BLOCK), lambda n: (pl.cdiv(n, 4 * BLOCK),))
-_CONSTANT = _programs(_double_block, lambda n: (1,))
+_CONSTANT = _programs(functools.partial(_double_block, block=8 * BLOCK), lambda n: (1,))
 _HERE = "tests/execute/test_little_asked.py"
 
 # A kernel, its argument, its lengths, a backend that runs it, and the remark.
