@@ -163,9 +163,10 @@ def _dim_lengths(pairing: Pairing, signature: Signature, depth: str) -> Mapping[
 
     @functools.cache
     def longer_grids(name: str) -> Mapping[str, Sequence[object]]:
-        length = _LONGER * max(by_dim[name])
-        longer = replace(signature, dims=tuple((n, length if n == name else own) for n, own in signature.dims))
-        traced = trace_if_possible(pairing, longer)
+        planned = max(by_dim[name])
+        length = pairing.dims[name].fit(_LONGER * planned)
+        longer = signature.resized(pairing, {name: length}) if length > planned else None
+        traced = trace_if_possible(pairing, longer) if longer is not None else None
         return grids_by_place(call.equation for call in traced.calls) if traced else {}
 
     return {name: DimLengths(own, by_dim[name], functools.partial(longer_grids, name)) for name, own in signature.dims}

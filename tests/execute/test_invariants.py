@@ -18,6 +18,7 @@ from kerneltest.core.verdicts import GroupName
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
+from kerneltest.extensions.same_bits.ways import CLAIMS
 from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise, whole
 from tests.trace.test_rewrite import TILE, accumulated, large_counted, last_wins
@@ -229,6 +230,21 @@ _LISTS = r"""invariants: give lists of lengths by dim, as in invariants={"gradie
 def test_lengths_that_no_invariant_can_have_are_refused(declared: dict[str, Any], words: str) -> None:
     with pytest.raises(kt.DeclarationError, match=words):
         _run(_make_pairing(twice, double, dims={"n": kt.dim(values=(3, 5))}, invariants=declared))
+
+
+@pytest.mark.parametrize("word", ["grid", "batch", "padding", "unread"])
+@pytest.mark.parametrize("right", [True, False])
+def test_a_static_argument_named_as_another_claim_is_meant(word: str, right: bool) -> None:
+    def kernel(x: jax.Array, grid: int = 8, batch: int = 8, padding: int = 8, unread: int = 8) -> jax.Array:
+        return double(x) if right else coarse_block(x, max(grid, batch, padding, unread))
+
+    option = {word: kt.static(8, 16)}
+    pairing = _make_pairing(twice, kernel, arguments=option, invariant_to=word)
+    result = _run(pairing)
+    asked = {r.family for r in result.records if r.group == GroupName.INVARIANTS}
+    assert asked & {"reversed_grid", "unread_values", "other_choices"} == {"other_choices"}
+    assert ("other_choices" in {f.family for f in result.findings}) is not right
+    assert [family for family, claim in CLAIMS.items() if claim.made_by(pairing)] == ["bits_with_any_option"]
 
 
 def test_a_right_rule_for_batches_passes() -> None:

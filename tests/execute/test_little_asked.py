@@ -1,5 +1,6 @@
 """No result of a wrong dtype or from another call passes, and no question that every kernel answers right."""
 
+import functools
 import itertools
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
@@ -350,8 +351,8 @@ def _programs(body: Any, grid: Any) -> Any:
     )(x)
 
 
-def _double_block(shape: Any, x: Any, out: Any) -> None:
-    at = pl.program_id(0) * BLOCK + jnp.arange(BLOCK)
+def _double_block(shape: Any, x: Any, out: Any, block: int = BLOCK) -> None:
+    at = pl.program_id(0) * block + jnp.arange(block)
     plgpu.store(out.at[at], 2 * plgpu.load(x.at[at], mask=at < shape[0]), mask=at < shape[0])
 
 
@@ -374,20 +375,23 @@ def _pipeline(x: Any) -> Any:
 
 
 _BY_PROGRAM = _programs(_double_block, lambda n: (pl.cdiv(n, BLOCK),))
-_CONSTANT = _programs(_double_block, lambda n: (1,))
+_BY_FOUR = _programs(functools.partial(_double_block, block=4 * BLOCK), lambda n: (pl.cdiv(n, 4 * BLOCK),))
+_CONSTANT = _programs(functools.partial(_double_block, block=8 * BLOCK), lambda n: (1,))
 _HERE = "tests/execute/test_little_asked.py"
 
 # A kernel, its argument, its lengths, a backend that runs it, and the remark.
 SINGLE_PROGRAMS: dict[str, tuple[Any, str, dict[str, Any], str, str]] = {
     "a grid of programs that find their block": (
-        _BY_PROGRAM,
+        _BY_FOUR,
         "n",
-        {"n": kt.dim(maximum=12)},
+        {"n": kt.dim(maximum=100)},
         "interpret",
-        "axis 0 of the grid at {} has one program in every case; lengths of n past 12 would have more",
+        "axis 0 of the grid at {} has one program in every case; lengths of n past 39 would have more",
     ),
+    "the same with lengths that are all in one block": (_BY_FOUR, "n", {"n": kt.dim(maximum=40)}, "interpret", ""),
+    "the same with two lengths": (_BY_PROGRAM, "n", {"n": kt.dim(values=(8, 12))}, "interpret", ""),
     "the same with two blocks": (_BY_PROGRAM, "n", {"n": kt.dim(maximum=30)}, "interpret", ""),
-    "a grid that no length changes": (_CONSTANT, "n", {"n": kt.dim(maximum=12)}, "interpret", ""),
+    "a grid that no length changes": (_CONSTANT, "n", {"n": kt.dim(maximum=100)}, "interpret", ""),
     "one row": (
         _double_row,
         "b n",
