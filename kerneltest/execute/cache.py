@@ -23,6 +23,7 @@ from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import Traced, trace, trace_in_float64, without_debugging
+from kerneltest.trace.triton_kernels import is_triton_call
 
 # The traces that cases run. A mutation test puts a tracer of mutants in the place of this one.
 
@@ -77,6 +78,9 @@ class Traces:
             self._kernels[signature, backend.platform if own else _ANY] = known
         if isinstance(known, Failure):
             raise known.with_traceback(None)
+        if any(is_triton_call(call.equation) for call in known.calls):
+            # On first use: it evaluates these kernels in NumPy.
+            import kerneltest.backends.simulate.triton_formula  # noqa: F401, PLC0415
         return known
 
     def wide(self, pairing: Pairing, signature: Signature, backend: Backend, own: Traced) -> Traced | None:

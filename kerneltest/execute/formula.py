@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import numpy as np
 
-import kerneltest.backends.simulate.triton_formula  # noqa: F401 - evaluates kernels written in Triton
 from kerneltest.core.details import Stated
 from kerneltest.core.dtypes import Array, DType, is_float
 from kerneltest.core.failures import Failure, Origin, comes_from, format_exception, warn_of_recovery

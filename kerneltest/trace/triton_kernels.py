@@ -342,7 +342,8 @@ def _lower(
     given_options: dict[str, Any],
     target: Target,
 ) -> str:
-    from triton._C.libtriton import ir  # noqa: PLC0415 - an optional package
+    from triton import knobs  # noqa: PLC0415 - an optional package
+    from triton._C.libtriton import ir  # noqa: PLC0415
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
     from triton.compiler.compiler import ASTSource, make_backend  # noqa: PLC0415
 
@@ -354,10 +355,12 @@ def _lower(
     ir.load_dialects(context)
     backend.load_dialects(context)
     implementations, modules = backend.get_codegen_implementation(options), backend.get_module_map()
-    module = source.make_ir(gpu, options, implementations, modules, context)
-    stages: dict[str, Any] = {}
-    backend.add_stages(stages, options, source.language)
-    return str(stages["ttir"](module, {**options.__dict__, "target": gpu}))
+    with knobs.compilation.scope():
+        knobs.compilation.disable_line_info = False  # whatever the environment says
+        module = source.make_ir(gpu, options, implementations, modules, context)
+        stages: dict[str, Any] = {}
+        backend.add_stages(stages, options, source.language)
+        return str(stages["ttir"](module, {**options.__dict__, "target": gpu}))
 
 
 def _frontend_failure(error: Exception, function: Any) -> Failure:

@@ -24,7 +24,6 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute import cache, planning
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item
 from kerneltest.execute.kernel_numbers import kernel_numbers, sum_formats
 from kerneltest.execute.planning import plan_pairing
@@ -160,7 +159,6 @@ PLANS: dict[str, Callable[[], object]] = {
     "numbers": lambda: kernel_numbers(*_planned(_hang)),
     "sums": lambda: sum_formats(*_planned(_hang)),
     "work": lambda: affordable_long_signatures(_planned(_hang)[0], "standard"),
-    "batches": lambda: INVARIANTS["vmapped_first"].applies(*_planned(_hang_beside, y=kt.array("n", "float32"))),
     "platforms": lambda: trace(*_planned(_hang_elsewhere)),
 }
 

@@ -53,7 +53,8 @@ def _certificate(chosen: argparse.Namespace) -> int:
             raise UnusableInputError("no claim is certified: declare invariant_to=, and run the suites on interpret")
         certificate = {"schema": 1, "environment": environment, "assumes": _ASSUMES, "certified": entries}
         write_text(chosen.write, json.dumps(certificate, indent=1) + "\n")
-        print(f"{len(entries)} statements on {len({entry['pairing'] for entry in entries})} pairings certified")
+        pairings = {entry["pairing"] for entry in entries}
+        print(lines_for_terminal(f"{len(entries)} statements on {len(pairings)} pairings certified"))
         return 0
     known = _read(chosen.verify)
     problems = [
