@@ -29,6 +29,16 @@ GROUPS = ("structural", "numeric", "invariants")
 _UNDER_VMAP = [("uninitialised", "interpret-tpu", "vmapped")] if jax.__version_info__ >= (0, 11) else []
 
 
+_QUERIES_ALONE = kt.xfail(
+    "hang",
+    backend="interpret-tpu",
+    family="vmapped_first",
+    reason="a batch of queries alone adds an axis to the grid, which the copies for the next step leave out",
+    url=f"{SOURCE}#L102",
+    strict=False,
+)
+
+
 def random_pages(rng, hk, pages, t, d):
     return rng.uniform(0.1, 0.3, (hk, pages, t, d))
 
@@ -60,7 +70,8 @@ def paged(q, k_pages, v_pages, lengths, page_indices, soft_cap=None):
             reason="a NaN past the length spreads: scores are masked by a sum",
             url=f"{SOURCE}#L269",
             strict=False,
-        )
+        ),
+        _QUERIES_ALONE,
     ],
 )
 def bfloat16(q, k_pages, v_pages, lengths, page_indices, attn_logits_soft_cap):
@@ -76,8 +87,11 @@ def bfloat16(q, k_pages, v_pages, lengths, page_indices, attn_logits_soft_cap):
     pages_per_compute_block=kt.static(1),
     dims=DIMS | dict(hq=kt.dim(values=(16,)), p=kt.dim(values=(8,)), capacity=kt.dim(values=(128,))),
     xfail=[
-        kt.xfail("mismatch", backend="interpret*", group=group, reason=STEPS, url=f"{SOURCE}#L285")
-        for group in ("structural", "invariants")
+        _QUERIES_ALONE,
+        *(
+            kt.xfail("mismatch", backend="interpret*", group=group, reason=STEPS, url=f"{SOURCE}#L285")
+            for group in ("structural", "invariants")
+        ),
     ],
 )
 def many_steps(q, k_pages, v_pages, lengths, page_indices):
@@ -91,13 +105,14 @@ def many_steps(q, k_pages, v_pages, lengths, page_indices):
     pages_per_compute_block=kt.static(2),
     dims=DIMS | dict(hq=kt.dim(values=(8,)), hk=kt.dim(values=(1,))),
     xfail=[
+        _QUERIES_ALONE,
         kt.xfail(
             "mismatch",
             backend="interpret*",
             group="*",
             reason="pages of float32 are rounded to bfloat16",
             url=f"{SOURCE}#L96",
-        )
+        ),
     ],
 )
 def float32(q, k_pages, v_pages, lengths, page_indices):
@@ -112,21 +127,27 @@ def float32(q, k_pages, v_pages, lengths, page_indices):
     inline_seq_dim=kt.static(False),
     dims=DIMS | dict(hq=kt.dim(values=(8,)), hk=kt.dim(values=(1,))),
     xfail=[
-        kt.xfail(
-            verdict,
-            backend=backend,
-            group=group,
-            family=family,
-            reason="nobody writes the output of a sequence without tokens",
-            url=f"{SOURCE}#L227",
-            strict=family == "*" and group != "invariants",  # these have few cases: a seed may draw no empty sequence
-        )
-        for verdict, backend, group, family in (
-            *((verdict, backend, "*", family) for verdict, backend, family in _UNDER_VMAP),
-            *(("special_mismatch", "interpret", group, "*") for group in GROUPS),
-            *(("unwritten", "interpret-tpu", group, "*") for group in GROUPS),
-            *(("mismatch", "interpret-tpu", group, "*") for group in GROUPS),  # it keeps that of the sequence before
-        )
+        _QUERIES_ALONE,
+        *(
+            kt.xfail(
+                verdict,
+                backend=backend,
+                group=group,
+                family=family,
+                reason="nobody writes the output of a sequence without tokens",
+                url=f"{SOURCE}#L227",
+                strict=family == "*"
+                and group != "invariants",  # these have few cases: a seed may draw no empty sequence
+            )
+            for verdict, backend, group, family in (
+                *((verdict, backend, "*", family) for verdict, backend, family in _UNDER_VMAP),
+                *(("special_mismatch", "interpret", group, "*") for group in GROUPS),
+                *(("unwritten", "interpret-tpu", group, "*") for group in GROUPS),
+                *(
+                    ("mismatch", "interpret-tpu", group, "*") for group in GROUPS
+                ),  # it keeps that of the sequence before
+            )
+        ),
     ],
 )
 def a_program_for_each_step(q, k_pages, v_pages, lengths, page_indices):
