@@ -190,7 +190,7 @@ def check_invariance(pairing: Pairing) -> Problems:
             if dim not in pairing.dims:
                 yield "invariants", f"{dim!r} is not a dim of the pairing; its dims are {dims}"
             elif not (length > 0 and pairing.dims[dim].admits(length)):
-                yield "invariants", f"{dim}={length!r} is no length that its declaration admits, or is 0"
+                yield "invariants", f"{dim}={length!r} is not a length that the declaration admits, or is 0"
     floats = [
         path
         for path, leaf in pairing.leaves.items()

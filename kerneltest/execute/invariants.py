@@ -197,7 +197,7 @@ def _has_tail(pairing: Pairing, signature: Signature) -> bool:
     return any(length % (pairing.dims[name].block or 16) for name, length in signature.dims)
 
 
-@invariant(applies=_has_tail, rewrites=True, needs="a length that is no multiple of the block, or of 16")
+@invariant(applies=_has_tail, rewrites=True, needs="a length that is not a multiple of the block, or of 16")
 def poisoned_padding(context: CaseContext) -> Iterator[Variation]:
     """The values past an array's end in its last block, and in masked lanes of a load, do not matter."""
     yield _rewrite(context, fill_padding(Fill(nan=True)), "with NaN and the least integers as padding")
@@ -286,7 +286,7 @@ def alone(context: CaseContext) -> Iterator[Variation]:
     declared = list(signature.leaves(pairing).values())
     leaves = [leaf.shape for leaf in declared]
     for name, length, least in batch_slices(pairing, signature):
-        shorter = replace(signature, dims=tuple({**dict(signature.dims), name: least}.items()))
+        shorter = signature.with_length(name, least)
         single = context.at(shorter)
         pairs = zip(context.traced.outputs, single.outputs, strict=True)
         outputs = [output_axes(pairing, signature, name, least, a.shape, b.shape) for a, b in pairs]

@@ -185,6 +185,10 @@ class Signature:
             return None
         return replace(self, dims=tuple(fitted.items()))
 
+    def with_length(self, name: str, length: int) -> "Signature":
+        """Returns it with another length of a dim, and all others as they are."""
+        return replace(self, dims=tuple({**dict(self.dims), name: length}.items()))
+
     def with_option(self, name: str, option: str) -> "Signature":
         """Returns it with another option of a static argument."""
         return replace(self, statics=tuple({**dict(self.statics), name: option}.items()))

@@ -134,7 +134,7 @@ def float32(q, k_pages, v_pages, lengths, page_indices):
                 backend=backend,
                 group=group,
                 family=family,
-                reason="nobody writes the output of a sequence without tokens",
+                reason="the kernel does not write the output of a sequence without tokens",
                 url=f"{SOURCE}#L227",
                 strict=family == "*"
                 and group != "invariants",  # these have few cases: a seed may draw no empty sequence

@@ -211,8 +211,8 @@ _LISTS = r"""invariants: give lists of lengths by dim, as in invariants={"gradie
     [
         ({"gradient": [{"n": 5}]}, "'gradient' needs grad=True"),
         ({"vmapped": [{"k": 5}]}, "'k' is not a dim of the pairing"),
-        ({"vmapped": [{"n": 0}]}, "n=0 is no length that its declaration admits, or is 0"),
-        ({"vmapped": [{"n": 7}]}, "n=7 is no length"),
+        ({"vmapped": [{"n": 0}]}, "n=0 is not a length that the declaration admits, or is 0"),
+        ({"vmapped": [{"n": 7}]}, "n=7 is not a length"),
         ({"vmaped": [{"n": 3}]}, "no invariant is named vmaped; there are plain_call"),
         ({"alone": [{"n": 5}]}, r"alone: it does not apply to {'n': 5}; it needs a dim in batch_dims="),
         ({"reversed_grid": [{"n": 5}]}, 'it needs invariant_to="grid"'),

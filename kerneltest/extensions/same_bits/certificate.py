@@ -2,9 +2,8 @@
 
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
@@ -18,7 +17,7 @@ from kerneltest.core.source_location import is_internal, relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Item
 from kerneltest.extensions.same_bits.expressions import ExpressionRules, SequentialRules, unknown_expressions
-from kerneltest.extensions.same_bits.ways import CLAIMS, Arrays, Claim, Question, Trace, Way, hide_tails
+from kerneltest.extensions.same_bits.ways import CLAIMS, Arrays, Call, Claim, Question, Way, hide_tails
 from kerneltest.judge.compare import first_difference
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
@@ -38,29 +37,31 @@ class Certified:
 
     words: str  # what was compared
     compared: int  # elements
+    traces: tuple[Traced, ...]  # of all ways
 
 
-def certify(item: Item, case: AnyCase, trace: Trace) -> Certified:
+def certify(item: Item, case: AnyCase, call: Call) -> Certified:
     """Compares the expressions of all ways of a case's claim.
 
     Args:
       item, case: the pairing, and a signature with a family of `CLAIMS`.
-      trace: returns the kernel, traced for a signature.
+      call: the kernel, or its gradient.
 
     Raises:
       Failure: `nondeterministic` if values are found whose bits differ; `unavailable` if none are, although expressions
         differ or cannot be computed.
     """
     words, open_questions, compared, claim = [], [], 0, CLAIMS[case.family.name]
-    call = claim.call(item.pairing, trace)
+    traces: list[Traced] = []
     for question in claim.questions(call, case.signature):
         reference, ways = call.trace(question.signature), list(question.ways)
+        traces += [reference, *(way.traced for way in ways)]
         leaves = _expressions(item, question, reference)
         try:
-            known = [_differences(reference, way, leaves, ExpressionRules) for way in ways]
+            known = list(_differences(reference, ways, leaves, ExpressionRules()))
         except UnknownError as error:
             raise Failure(Verdict.UNAVAILABLE, f"not certified: no expression is known for {error}") from None
-        agreeing = [way for way, differs in zip(ways, known, strict=True) if not _any(differs)]
+        agreeing = [way for way, differs in zip(ways, known, strict=True) if not any(map(np.any, differs))]
         if len(agreeing) < len(ways):
             others = [way for way in ways if way not in agreeing]
             open_questions.append(_search_values(item, claim, question, reference, agreeing, others))
@@ -70,40 +71,43 @@ def certify(item: Item, case: AnyCase, trace: Trace) -> Certified:
     if open_questions:
         raise Failure(Verdict.UNAVAILABLE, f"not certified: {open_questions[0]}")
     if not compared:
-        raise Failure(Verdict.UNAVAILABLE, "not certified: there is one way alone, or none of the outputs has the dim")
-    return Certified("; ".join(words), compared)
+        raise Failure(Verdict.UNAVAILABLE, "not certified: there is only one way, or none of the outputs has the dim")
+    return Certified("; ".join(words), compared, tuple(traces))
 
 
-def kernels(item: Item, case: AnyCase, trace: Trace) -> list[Traced]:
+def traces_of(case: AnyCase, call: Call) -> list[Traced]:
     """Returns the traces from which the answer to a case follows.
 
     Raises:
       Failure: the kernel cannot be traced.
     """
-    claim = CLAIMS[case.family.name]
-    call, made = claim.call(item.pairing, trace), list[Traced]()
-    for question in claim.questions(call, case.signature):
+    made: list[Traced] = []
+    for question in CLAIMS[case.family.name].questions(call, case.signature):
         made += [call.trace(question.signature), *(way.traced for way in question.ways)]
     return made
 
 
-def _any(differs: Arrays) -> bool:
-    return any(each.any() for each in differs)
+# For each way, where each of its outputs differs from the reference.
+def _differences(reference: Traced, ways: Sequence[Way], leaves: Arrays, rules: KernelRules) -> Iterator[Arrays]:
+    for one, other in _outputs(reference, ways, leaves, rules):
+        yield tuple(_bits(a) != _bits(b) for a, b in zip(one, other, strict=True))
 
 
-# For each output, where a way differs from the reference.
-def _differences(reference: Traced, way: Way, leaves: Arrays, rules: Callable[[], KernelRules]) -> Arrays:
-    one, other = _outputs(reference, way, leaves, rules)
-    return tuple(_bits(a) != _bits(b) for a, b in zip(one, other, strict=True))
+# For each way, what is expected of it and its outputs.
+def _outputs(
+    reference: Traced, ways: Sequence[Way], leaves: Arrays, rules: KernelRules
+) -> Iterator[tuple[Arrays, Arrays]]:
+    kernels: dict[Traced, BatchedKernel] = {}
 
+    def run(traced: Traced, arrays: Arrays) -> Arrays:
+        if traced not in kernels:
+            kernels[traced] = BatchedKernel(traced, rules)
+        return kernels[traced](arrays)
 
-def _outputs(reference: Traced, way: Way, leaves: Arrays, rules: Callable[[], KernelRules]) -> tuple[Arrays, Arrays]:
     with jax.enable_x64(True):
-        one = BatchedKernel(reference, rules())(leaves)
-        other = one if way.traced is reference and way.leaves(leaves) is leaves else None
-        if other is None:
-            other = BatchedKernel(way.traced, rules())(way.leaves(leaves))
-    return way.expected(one), way.outputs(other)
+        expected = run(reference, leaves)
+        for way in ways:
+            yield way.expected(expected), way.outputs(run(way.traced, way.leaves(leaves)))
 
 
 def _bits(array: Array) -> Array:
@@ -157,13 +161,14 @@ def _search_values(
         if detail is not None:
             raise Failure(Verdict.NONDETERMINISTIC, replace(detail, how=how, depends_on=claim.of, source=source))
     at = f" ({source})" if source else ""
-    return f"the expressions {how[1]} are others than {how[0]}{at}, and no values are known whose bits differ"
+    return f"the expressions {how[1]} differ from those {how[0]}{at}, and no values were found whose bits differ"
 
 
 # A difference in bits, whether or not compilers add products of matrices to sums so far; None if there is none.
 def _first_difference(reference: Traced, way: Way, leaves: Arrays) -> Nondeterministic | None:
     for fuses in (True, False):
-        pairs = list(zip(*_outputs(reference, way, leaves, partial(SequentialRules, fuses=fuses)), strict=True))
+        ((expected, got),) = _outputs(reference, [way], leaves, SequentialRules(fuses=fuses))
+        pairs = list(zip(expected, got, strict=True))
         wrong = [number for number, (one, other) in enumerate(pairs) if (_bits(one) != _bits(other)).any()]
         if not wrong:
             return None

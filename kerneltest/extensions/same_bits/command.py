@@ -81,6 +81,6 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UnusableInputError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UnusableInputError(f"{path} is no certificate of kerneltest") from error
+        raise UnusableInputError(f"{path} is not a certificate of kerneltest") from error
     found: dict[str, Any] = known
     return found

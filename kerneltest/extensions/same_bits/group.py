@@ -3,7 +3,8 @@
 The rest of the room is imported only for pairings that make a claim.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
@@ -11,13 +12,18 @@ from kerneltest.core.fingerprint import Fingerprint, NotReusableError
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.invariants import trace_gradient
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import register_group
 from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
-from kerneltest.plan.signatures import signatures
+from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Phase
+from kerneltest.trace.tracing import Traced
+
+if TYPE_CHECKING:
+    from kerneltest.extensions.same_bits.ways import Call
 
 
 class SameBitsGroup(Group):
@@ -42,13 +48,12 @@ class SameBitsGroup(Group):
         return None
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
-        from kerneltest.extensions.same_bits.certificate import kernels
+        from kerneltest.extensions.same_bits.certificate import traces_of
 
         try:
-            made = kernels(item, case, lambda signature: cache.traces.of(item.pairing, signature, item.backend))
+            return _digest(traces_of(case, _call(item, case, cache)), cache)
         except Failure as failure:
             return failure_fingerprint(failure)
-        return Fingerprint.of(tuple(function_fingerprint(traced, cache) for traced in made))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         """Passes a claim that expressions certify, with a digest of the kernel at all lengths.
@@ -59,13 +64,33 @@ class SameBitsGroup(Group):
         from kerneltest.extensions.same_bits.certificate import certify
 
         cache.process.enter_phase(Phase.RUNNING)
-        found = certify(item, case, lambda signature: cache.traces.of(item.pairing, signature, item.backend))
+        found = certify(item, case, _call(item, case, cache))
         try:
-            digest = self.fingerprint(item, case, cache).text
+            words = f"{found.words}; kernel {_digest(found.traces, cache).text}"
         except NotReusableError as error:
             raise Failure(Verdict.UNAVAILABLE, f"not certified: code that the jaxpr does not show ({error})") from None
-        words = f"{found.words}; kernel {digest}"
         return Outcome(item.record(Verdict.PASS, words, case=case, compared=found.compared))
+
+
+# What the ways of a case call: the kernel, or its gradient, of which the invariants of gradients have the same traces.
+def _call(item: Item, case: AnyCase, cache: Cache) -> "Call":
+    from kerneltest.extensions.same_bits.ways import CLAIMS, Call
+
+    def kernel(signature: Signature) -> Traced:
+        return cache.traces.of(item.pairing, signature, item.backend)
+
+    def gradient(signature: Signature) -> Traced:
+        plain = kernel(signature)
+        return cache.traces.variation(
+            plain, signature, "gradient", lambda: trace_gradient(item.pairing, signature, plain)
+        )
+
+    is_gradient = CLAIMS[case.family.name].of_gradient
+    return Call(item.pairing, kernel, gradient if is_gradient else kernel, is_gradient)
+
+
+def _digest(traces: Sequence[Traced], cache: Cache) -> Fingerprint:
+    return Fingerprint.of(tuple(function_fingerprint(traced, cache) for traced in traces))
 
 
 register_group(SameBitsGroup(), order=70)

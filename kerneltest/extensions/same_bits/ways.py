@@ -1,6 +1,5 @@
 """The ways to call a kernel that give the same bits, by the claim in `invariant_to=` that says so."""
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Static
 from kerneltest.declare.dims import Axis, dims_in, dims_in_axes
 from kerneltest.declare.pairing import BATCH, GRID, PADDING, Pairing
-from kerneltest.execute.invariants import BatchSlices, differentiated, output_axes, trace_gradient
+from kerneltest.execute.invariants import BatchSlices, differentiated, output_axes
 from kerneltest.plan.signatures import Signature, order_by_variety
 from kerneltest.trace.primitives import Kind, kind_of
 from kerneltest.trace.rewrite import is_plain_call, reverse_grids, rewrite_jaxpr
@@ -108,17 +107,13 @@ def _lengths(pairing: Pairing, signature: Signature, name: str) -> list[int]:
     return sorted({n for n in wanted if n and pairing.admits({**own, name: n}, statics)})
 
 
-def _with_length(signature: Signature, name: str, length: int) -> Signature:
-    return replace(signature, dims=tuple({**dict(signature.dims), name: length}.items()))
-
-
 def _along(call: Call, signature: Signature, name: str, *, padded: bool = False) -> Iterator[Question]:
     lengths = _lengths(call.pairing, signature, name)
-    whole = _with_length(signature, name, lengths[-1]) if lengths else signature
+    whole = signature.with_length(name, lengths[-1]) if lengths else signature
     # How much is not masked decides what a longer tail may change.
     for first in sorted({0, len(lengths) // 2}) if padded else (0,):
         if len(lengths) > first + 1:
-            ways, shortest = _slices(call, whole, name, lengths[first:]), _with_length(signature, name, lengths[first])
+            ways, shortest = _slices(call, whole, name, lengths[first:]), signature.with_length(name, lengths[first])
             if padded:
                 yield Question(whole, (way for way in ways if not way.is_moved), name, shortest)
             else:
@@ -133,7 +128,7 @@ def _slices(call: Call, whole: Signature, name: str, lengths: Sequence[int]) -> 
         raise Failure(Verdict.UNAVAILABLE, f"slices along {name!r} share elements of an argument")
     known: tuple[AxesOfArrays, AxesOfArrays] | None = None
     for length in lengths:
-        shorter = _with_length(whole, name, length)
+        shorter = whole.with_length(name, length)
         try:
             traced = call.trace(shorter)
         except Failure:  # of which the cases of that signature tell
@@ -233,15 +228,6 @@ class Claim:
     questions: Callable[[Call, Signature], Iterator[Question]]
     varied: Callable[[Pairing], Sequence[str]] = lambda pairing: ()
     of_gradient: bool = False
-
-    def call(self, pairing: Pairing, trace: Trace) -> Call:
-        """Returns the kernel of a pairing, or its gradient."""
-
-        def trace_called(signature: Signature) -> Traced:
-            traced = trace(signature)
-            return trace_gradient(pairing, signature, traced) if self.of_gradient else traced
-
-        return Call(pairing, trace, functools.lru_cache(trace_called), self.of_gradient)
 
 
 _CLAIMS: Mapping[str, Claim] = {

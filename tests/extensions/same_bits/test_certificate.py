@@ -525,7 +525,7 @@ def test_what_has_one_way_is_not_certified() -> None:
     kernel, oracle, declared, _ = _TABLE["softmax"]
     (record,) = _bits(kernel, oracle, {**declared, "dims": {"m": kt.dim(values=(8,)), "n": kt.dim(values=(64,))}})
     assert record.verdict is OPEN
-    assert "there is one way alone" in record.message
+    assert "there is only one way" in record.message
 
 
 def test_a_finding_names_both_sides_and_the_choice() -> None:

@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("again --verify bits.json", 0, "1 statements hold"),
         ("changed --verify bits.json", 1, "bits_in_any_batch: the kernel or its lengths have changed"),
-        ("first --verify other.json", 2, "other.json is no certificate of kerneltest"),
+        ("first --verify other.json", 2, "other.json is not a certificate of kerneltest"),
         ("first --verify none.json", 2, "none.json cannot be read: No such file"),
         ("first", 2, "one of the arguments --write --verify is required"),
     ],
