@@ -72,15 +72,15 @@ class Traces:
             self._process.journal.counts["traces"] += 1
             try:
                 known = self.tracer.trace(pairing, signature, backend.platform)
+                if any(is_triton_call(call.equation) for call in known.calls):
+                    # On first use: it evaluates these kernels in NumPy.
+                    import kerneltest.backends.simulate.triton_formula  # noqa: F401, PLC0415
             except Failure as failure:
                 known = failure
             own = isinstance(known, Failure) or known.by_platform or backend.platform in TPUS
             self._kernels[signature, backend.platform if own else _ANY] = known
         if isinstance(known, Failure):
             raise known.with_traceback(None)
-        if any(is_triton_call(call.equation) for call in known.calls):
-            # On first use: it evaluates these kernels in NumPy.
-            import kerneltest.backends.simulate.triton_formula  # noqa: F401, PLC0415
         return known
 
     def wide(self, pairing: Pairing, signature: Signature, backend: Backend, own: Traced) -> Traced | None:

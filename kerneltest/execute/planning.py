@@ -237,7 +237,8 @@ def _deprecated(plans: Sequence[PairingPlan]) -> str:
     count = f"{len(found)} pairings, the first" if len(found) > 1 else "pairing"
     return (
         f"JAX will remove Pallas on Triton, and {count} {found[0].items[0].pairing_id}, will then lose "
-        f"{', '.join(backends)}: docs/how-to/mosaic-gpu.md is the way to Mosaic GPU"
+        f"{', '.join(backends)}: docs/how-to/mosaic-gpu.md is the way to Mosaic GPU, "
+        "and docs/how-to/triton.md the way to Triton itself"
     )
 
 
