@@ -93,4 +93,4 @@ def _digest(traces: Sequence[Traced], cache: Cache) -> Fingerprint:
     return Fingerprint.of(tuple(function_fingerprint(traced, cache) for traced in traces))
 
 
-register_group(SameBitsGroup(), order=70)
+register_group(SameBitsGroup(), order=65)
