@@ -55,6 +55,7 @@ SLOW = (
     "execute/test_counts.py",
     "execute/test_evidence_exceptions.py",
     "execute/test_fuzz.py",
+    "execute/test_kinds.py",
     "execute/test_ranks.py",
     "extensions/mutation/test_mutation_session.py",
     "extensions/proofs/test_proofs.py",

@@ -232,6 +232,7 @@ def test_lengths_that_no_invariant_can_have_are_refused(declared: dict[str, Any]
         _run(_make_pairing(twice, double, dims={"n": kt.dim(values=(3, 5))}, invariants=declared))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("word", ["grid", "batch", "padding", "unread"])
 @pytest.mark.parametrize("right", [True, False])
 def test_a_static_argument_named_as_another_claim_is_meant(word: str, right: bool) -> None:

@@ -324,6 +324,7 @@ def test_findings_beyond_the_limit_lose_their_details_and_not_their_verdict(
     assert len([v for v in data["rows"]["verdict"] if data["verdicts"][v]["name"] == "mismatch"]) == 4
 
 
+@pytest.mark.slow
 def test_ten_thousand_cases_fit_into_a_megabyte_and_a_half(tmp_path: Path) -> None:
     page_file = write_html(tmp_path / "report.html", read_all([synthesize(tmp_path / "run", 10_000)]))
     assert page_file.stat().st_size < 1.5e6
