@@ -231,7 +231,7 @@ def test_a_call_is_batched() -> None:
     for axis, shift, right in ((0, 1, True), (1, 1, True), (1, 2, False)):
         function = jax.vmap(lambda x: scaled(x, 3.0), in_axes=axis, out_axes=axis)
         dims = {"m": kt.dim(values=(3,)), "n": kt.dim(values=(100,))}
-        pairing = kt.oracle_for(function, x=kt.array("m n", "float32"), dims=dims)(lambda x: 3 * x + shift)
+        pairing = kt.oracle_for(function, x=kt.array("m n", "float32"), dims=dims)(lambda x, shift=shift: 3 * x + shift)
         assert kt.check(pairing, backends=["simulate:sm_90"], depth="quick").ok is right
 
 
