@@ -25,6 +25,7 @@ from kerneltest.trace.jax_compat.jax_triton import is_jax_triton_call, read_call
 from kerneltest.trace.jax_compat.jaxprs import (
     ClosedJaxpr,
     Equation,
+    Jaxpr,
 )
 from kerneltest.trace.jax_compat.patches import keep_jax_frames, widen_float_names
 from kerneltest.trace.jax_compat.source_lines import keep_lines_of_gradients, package_line, user_line
@@ -201,13 +202,18 @@ class Traced:
 
     def calls_back(self) -> bool:
         """Returns whether it computes results in Python, which may keep state, so that two runs may differ."""
-        names = (str(equation.primitive.name) for equation, _ in iter_equations(self.jaxpr.jaxpr))
-        return self.eager or any("callback" in name and name != "debug_callback" for name in names)
+        return self.eager or _calls_back(self.jaxpr.jaxpr)
 
     def foreign_dialect(self, foreign: Container[str]) -> str:
         """The first dialect of a call that is in `foreign`, with the evidence for it; "" if there is none."""
         call = next((call for call in self.calls if call.dialect in foreign), None)
         return "" if call is None else f"{call.dialect} ({call.evidence})" if call.evidence else call.dialect
+
+
+@functools.lru_cache(maxsize=128)
+def _calls_back(jaxpr: Jaxpr) -> bool:  # which is asked for each case
+    names = (str(equation.primitive.name) for equation, _ in iter_equations(jaxpr))
+    return any("callback" in name and name != "debug_callback" for name in names)
 
 
 @contextmanager
