@@ -24,7 +24,7 @@ from kerneltest.records.record_files import RecordWriter, write_end, write_plan
 from kerneltest.records.run_plan import End, FunctionSource, PairingSummary, Plan, PlannedItem
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Record
-from kerneltest.report.html.render_page import write_html
+from kerneltest.report.html.page import write_html
 
 PAIRINGS = tuple(f"suites/test_kernel_{i // 4}.py::pairing_{i}" for i in range(40))
 BACKENDS = resolve([ALL])

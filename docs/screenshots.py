@@ -10,7 +10,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from kerneltest.records.runs import read_all
-from kerneltest.report.html.render_page import write_html
+from kerneltest.report.html.page import write_html
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs/images"

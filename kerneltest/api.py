@@ -30,7 +30,7 @@ from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.records.sharpness import Informativeness
 from kerneltest.report.counts import contradiction_remarks
-from kerneltest.report.html.render_page import render_card, render_result
+from kerneltest.report.html.page import render_card, render_result
 from kerneltest.report.text.suspect_text import format_finding, format_result
 from kerneltest.triage.suspects import Suspect, find_suspects
 

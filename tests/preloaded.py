@@ -26,7 +26,7 @@ import kerneltest.pytest_plugin.pytest_run
 import kerneltest.pytest_plugin.summary
 import kerneltest.pytest_plugin.worker
 import kerneltest.records.resume
-import kerneltest.report.html.render_page
+import kerneltest.report.html.page
 import kerneltest.trace.cost_model
 import kerneltest.trace.index_maps
 from kerneltest.report import panels

@@ -36,7 +36,6 @@ class Executable(Protocol):
         Raises:
           Failure: with verdict `runtime_error` or a more precise one.
         """
-        ...
 
 
 @runtime_checkable
@@ -44,30 +43,19 @@ class BatchExecutable(Executable, Protocol):
     """An executable that can run several cases at once."""
 
     def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
-        """Returns the outputs of each case, given by its inputs.
-
-        Raises:
-          Failure: as `run` does for any of them.
-        """
-        ...
+        """Returns the outputs of each case, given by its inputs. Failure: as `run` does for any of them."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OutputSamples:
-    """Some elements of an output that is too large to be judged as a whole.
-
-    Attributes:
-      offsets: flat, int64 (n,).
-      values: the elements there (n,).
-      undefined: whether an element depends on memory that was never written, bool (n,).
-      unwritten: flat offsets of elements that no program writes, as far as known, int64 (k,).
-    """
+    """Some elements of an output that is too large to be judged as a whole."""
 
     shape: tuple[int, ...]
     dtype: DType
-    offsets: Array
-    values: Array
-    undefined: Array
+    offsets: Array  # flat, int64 (n,)
+    values: Array  # the elements there (n,)
+    undefined: Array  # whether an element depends on memory that was never written, bool (n,)
+    # Flat offsets of elements that no program writes, as far as known, int64 (k,).
     unwritten: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
@@ -81,13 +69,10 @@ class ProceduralArray(Protocol):
     def dtype(self) -> DType: ...
 
     def at(self, indices: Sequence[Any], xp: Any = np) -> Any:
-        """Returns the elements at some indices.
+        """Returns the elements at some indices: an array of 64-bit integers for each axis; they broadcast.
 
-        Args:
-          indices: an array of 64-bit integers for each axis; they broadcast.
-          xp: the array module of `indices` and of the result, `numpy` or `jax.numpy`.
+        `xp` is the array module of the indices and of the result, `numpy` or `jax.numpy`.
         """
-        ...
 
 
 class ProductionExecutable(Protocol):
@@ -97,12 +82,7 @@ class ProductionExecutable(Protocol):
     def precision(self) -> Precision: ...
 
     def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
-        """Returns some elements of each output.
-
-        Raises:
-          Failure: the kernel is wrong or failed; `unavailable` if it cannot run at these sizes.
-        """
-        ...
+        """Returns some elements of each output. Failure: it is wrong; `unavailable` if it cannot run at these sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +103,11 @@ class Artifact:
 
 
 class ContradictedError(Exception):
-    """A fast path computes something else than JAX does, in words.
-
-    Attributes:
-      runs: what was compared, if that was two runs of one case: for each a way to repeat it, and its results.
-    """
+    """A fast path computes something else than JAX does, in words."""
 
     def __init__(self, said: str, *runs: tuple[Callable[[Sequence[Array]], Outputs], Outputs]) -> None:
         super().__init__(said)
-        self.runs = runs
+        self.runs = runs  # if two runs of one case were compared: for each a way to repeat it, and its results
 
 
 Inputs = Callable[[], Sequence[Array]]
@@ -147,7 +123,6 @@ class FastPath(Protocol):
 
     def covers(self, traced: Traced) -> bool:
         """Checks whether it can run a kernel. If so, nothing needs to be compiled ahead."""
-        ...
 
     def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> Executable | None:
         """Returns the kernel's executable, checked on one case; None if it must not be used.
@@ -161,19 +136,15 @@ class FastPath(Protocol):
         Raises:
           ContradictedError: a check has just failed; later calls return None.
         """
-        ...
 
     def is_trusted(self, traced: Traced) -> bool:
         """Checks whether `prepare_checked` has returned an executable for a kernel."""
-        ...
 
     def is_contradicted(self, traced: Traced) -> bool:
         """Checks whether compiled code has been seen to compute something else than this path, which JAX confirms."""
-        ...
 
     def prepare_unchecked(self, traced: Traced) -> Executable | None:
         """Returns the executable of a kernel, unchecked; None if there is none."""
-        ...
 
 
 class Backend(ABC):
@@ -277,15 +248,11 @@ for _name in {"tier", *(name for name in vars(Backend) if not name.startswith("_
 
 
 class UnavailableBackend(DelegatingBackend):
-    """A backend that cannot run one kernel on this machine, or for which that kernel could not be planned.
-
-    Attributes:
-      failure: the only outcome of the kernel on it.
-    """
+    """A backend that cannot run one kernel on this machine, or for which that kernel could not be planned."""
 
     def __init__(self, wrapped: Backend, failure: Failure) -> None:
         super().__init__(wrapped)
-        self.failure = failure
+        self.failure = failure  # the only outcome of the kernel on it
 
     def unavailable(self) -> str:
         return str(self.failure)

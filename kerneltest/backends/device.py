@@ -13,13 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kerneltest.backends.base import (
-    Backend,
-    DelegatingBackend,
-    Executable,
-    OutputSamples,
-    ProceduralArray,
-)
+from kerneltest.backends.base import Backend, DelegatingBackend, Executable, OutputSamples, ProceduralArray
 from kerneltest.backends.jitted import compile_for, mesh_problem, running_failure
 from kerneltest.core.children import ask_nvidia_smi, ask_rocm_smi
 from kerneltest.core.failures import Failure
@@ -47,8 +41,7 @@ class DeviceAtScale:
     def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
         """Returns some elements of each output.
 
-        Raises:
-          Failure: `unavailable`, with the memory needed and free; or the kernel's own failure.
+        Raises a Failure: `unavailable`, with the memory needed and free; or the kernel's own failure.
         """
         jitted = compile_for(self.traced, self.device, self.precision, interpret=False)
         self._check_memory(jitted.compiled)
@@ -88,7 +81,6 @@ def _materialize(leaf: ProceduralArray) -> Any:
         return jax.block_until_ready(jax.jit(fill)())
 
 
-# Returns some elements of an output on the device, and frees the output.
 def _take_samples(output: Any) -> OutputSamples:
     count = math.prod(output.shape)
     offsets = sample_positions(count, _SAMPLED, [count]) if count else np.zeros(0, np.int64)

@@ -9,14 +9,7 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import Agree, ContradictedError, DType, Executable, Inputs, Outputs
-from kerneltest.core.details import (
-    DeviceLost,
-    InputModified,
-    NotBuilt,
-    Raised,
-    ResourceExceeded,
-    Stage,
-)
+from kerneltest.core.details import DeviceLost, InputModified, NotBuilt, Raised, ResourceExceeded, Stage
 from kerneltest.core.dtypes import Array, is_float, is_packed
 from kerneltest.core.failures import Failure, exception_text, warn_of_recovery
 from kerneltest.core.precision import Precision
@@ -130,7 +123,6 @@ def _carrier(dtype: DType) -> DType:
     return np.dtype(np.float32 if is_float(dtype) else np.int8)
 
 
-# Returns a function of leaves in their carriers' dtypes, from a function of the leaves.
 def _carry(function: Callable[..., Any], traced: Traced) -> Callable[..., Any]:
     if not any(is_packed(leaf.dtype) for leaf in traced.inputs):
         return function
@@ -189,27 +181,19 @@ class NumpyExecutable(Executable, Protocol):
     @property
     def kinds(self) -> frozenset[Hashable]:
         """The kinds of the kernel's equations, as `equation_kinds` returns them; none if JAX's interpreter runs."""
-        ...
 
     def run_jax_interpreter(self, leaves: Sequence[Array]) -> Outputs:
         """Returns the outputs of JAX's own interpreter, with its operations in NumPy as well."""
-        ...
 
 
 class NumpyPath:
-    """Evaluations of the kernels of one pairing in one dtype.
-
-    Args:
-      evaluate: returns the evaluation of a kernel; None, or an exception, if a kernel needs a compiler.
-      compiled: returns the compiled kernel.
-      count: called for each evaluation that is prepared.
-    """
+    """Evaluations of the kernels of one pairing in one dtype."""
 
     def __init__(
         self,
-        evaluate: Callable[[Traced], NumpyExecutable | None],
+        evaluate: Callable[[Traced], NumpyExecutable | None],  # None, or an exception, if a kernel needs a compiler
         compiled: Callable[[Traced], Executable],
-        count: Callable[[], None],
+        count: Callable[[], None],  # called for each evaluation that is prepared
     ) -> None:
         self._evaluate, self._compiled, self._count = evaluate, compiled, count
         self._evaluations: dict[Traced, NumpyExecutable | None] = {}

@@ -102,8 +102,7 @@ def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], typ
 def select_ids(words: Sequence[str]) -> tuple[str, ...]:
     """Returns the ids that some words select: ids, patterns such as `lower:*`, or `all`.
 
-    Raises:
-      ValueError: a word selects nothing; suggests an id, or lists those that are known.
+    Raises a ValueError: a word selects nothing; suggests an id, or lists those that are known.
     """
     chosen: dict[str, None] = {}
     for word in words:
@@ -133,8 +132,7 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
 def resolve(words: Sequence[str], orders: int = 0) -> tuple["Backend", ...]:
     """Returns the backends that some words select, which also run programs in `orders` random orders if they can.
 
-    Raises:
-      ValueError: as `select_ids` does.
+    Raises a ValueError as `select_ids` does.
     """
     return tuple(_instance(name).with_program_orders(orders) for name in select_ids(words))
 

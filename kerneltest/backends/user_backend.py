@@ -118,7 +118,6 @@ class _CheckedExecutable:
         return outputs
 
 
-# The same for one that runs several cases at once.
 @dataclass(frozen=True, slots=True)
 class _CheckedBatchExecutable(_CheckedExecutable):
     @raises_for_user
@@ -145,7 +144,6 @@ def _converted(name: str) -> Any:
     return method
 
 
-# The fast path of a user's backend.
 @dataclass(frozen=True, slots=True)
 class _CheckedFastPath:
     backend: str

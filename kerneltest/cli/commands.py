@@ -41,7 +41,7 @@ def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
 def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.records.files import write_text
     from kerneltest.records.runs import overlay_runs, read_all
-    from kerneltest.report.html.render_page import render
+    from kerneltest.report.html.page import render
     from kerneltest.report.panels import make_sections
 
     merged = overlay_runs(read_all(chosen.runs))
@@ -155,7 +155,7 @@ def _add_diff_arguments(parser: argparse.ArgumentParser) -> None:
 def _diff(chosen: argparse.Namespace) -> int:
     from kerneltest.records.files import write_text
     from kerneltest.records.runs import read_runs
-    from kerneltest.report.html.render_page import render_diff
+    from kerneltest.report.html.page import render_diff
     from kerneltest.report.text.diff_text import markdown_diff, terminal_diff
     from kerneltest.triage.run_comparison import DiffError, compare_runs, find_baseline
 

@@ -540,7 +540,6 @@ class MismatchCause:
     functions: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Returns the cause in words."""
         if self.size is None:
             return _WITHOUT_SIZE[self.what]
         digits = next((n for n in range(2, 7) if float(f"{self.size:.{n}g}") != 1), 7)  # 1 time would be no error

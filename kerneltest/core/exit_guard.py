@@ -48,7 +48,6 @@ def remove_rule(rule: Rule) -> None:
         vars(module).update({name: _FUNCTIONS[name] for name, ask in _ASKING.items() if vars(module)[name] is ask})
 
 
-# Returns a function of `os` that asks the rules.
 def _ask_rules(name: str) -> Callable[..., Any]:
     @functools.wraps(_FUNCTIONS[name])
     def ask(*arguments: Any, **named: Any) -> Any:

@@ -54,14 +54,12 @@ class Registry(Generic[E]):
         self._registered[entry.name] = order, entry, home
 
     def entries(self) -> tuple[E, ...]:
-        """All entries, in order."""
         if not self._is_loaded:
             self._is_loaded = True  # the extensions may read the registry themselves
             load_extensions(self._extended_by)
         return tuple(entry for _, entry, _ in sorted(self._registered.values(), key=lambda registered: registered[0]))
 
     def get(self, name: str) -> E | None:
-        """The entry of this name, or None."""
         return next((entry for entry in self.entries() if entry.name == name), None)
 
 

@@ -91,7 +91,6 @@ class DiskStore:
         return content
 
     def write(self, name: str, content: bytes) -> None:
-        """Replaces the content of a file."""
         temporary = f"{name}.{os.getpid()}.{threading.get_ident()}.tmp"
         written = self.folder / temporary
         try:
@@ -104,7 +103,6 @@ class DiskStore:
                 written.unlink(missing_ok=True)
 
     def remove(self, name: str) -> None:
-        """Deletes a file, if there is one."""
         with suppress(OSError):
             (self.folder / name).unlink(missing_ok=True)
 

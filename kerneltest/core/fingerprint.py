@@ -89,7 +89,6 @@ class Reader:
         self._open: set[int] = set()
 
     def fingerprint(self) -> Fingerprint:
-        """Returns the fingerprint of what was added."""
         text = "\x1f".join(self._parts).encode("utf-8", "surrogatepass")
         return Fingerprint(hashlib.sha256(text).hexdigest()[:32], frozenset(self.omits))
 
@@ -98,7 +97,6 @@ class Reader:
         self._parts.append(text)
 
     def add(self, value: Any) -> None:
-        """Appends a value."""
         _read(value, self)
 
     def add_all(self, name: str, values: Iterable[Any]) -> None:
@@ -350,7 +348,7 @@ def _read_function(value: FunctionType, reader: Reader) -> None:
         return
     reader.add(value.__code__)
     reader.add_all("defaults", (value.__defaults__, value.__kwdefaults__))
-    reader.add_all("closure", map(_cell_contents, value.__closure__ or ()))
+    reader.add_all("closure", map(cell_contents, value.__closure__ or ()))
     if is_installed(home):
         reader.note(f"in {home}.{value.__qualname__} {package_contents(_package(home))}")
         return
@@ -365,10 +363,11 @@ def _read_function(value: FunctionType, reader: Reader) -> None:
                 reader.add(found)
 
 
-def _cell_contents(cell: Any) -> Any:
+def cell_contents(cell: Any) -> Any:
+    """Returns the value that a closure holds in a cell; a word if it is not assigned yet."""
     try:
         return cell.cell_contents
-    except ValueError:  # not assigned yet
+    except ValueError:
         return "empty cell"
 
 

@@ -57,12 +57,10 @@ class ItemId:
 
     @classmethod
     def of(cls, pairing: str, backend: str, dtype: str = "") -> Self:
-        """Returns the id of a pairing's item on a backend."""
         return cls(pairing, f"{backend}-{dtype}" if dtype else backend)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Takes an id apart."""
         pairing, _, part = text.removesuffix("]").rpartition("[")
         return cls(pairing, part)
 
@@ -84,7 +82,6 @@ class BackendId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Takes an id apart."""
         tier, _, target = text.partition(":")
         return cls(tier, target)
 

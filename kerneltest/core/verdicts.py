@@ -40,7 +40,6 @@ class Ending(StrEnum):
 
     @property
     def is_green(self) -> bool:
-        """True if it needs no attention."""
         return self.kind in (VerdictKind.PASS, VerdictKind.XFAIL, VerdictKind.UNAVAILABLE)
 
     @property

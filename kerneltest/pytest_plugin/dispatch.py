@@ -145,7 +145,6 @@ class Dispatcher:
         return self._settings.isolate == "always" or (has_device_backend and has_driver)
 
     def begin_run(self) -> None:
-        """Passes on what was selected, once that is known."""
         if self._worker is not None:
             self._worker.plan_parts(self._collection.selected)
 

@@ -319,7 +319,6 @@ class IsolatedWorker:
             self._child = None
 
     def close(self) -> None:
-        """Ends an idle process and deletes its files."""
         if self._child is not None:
             self.stop()
             crash_reports.delete_crash_files(self.setup.folder, self.setup.shard)

@@ -124,7 +124,6 @@ class ProgressLine:
 
     @pytest.hookimpl(tryfirst=True)
     def stop(self) -> None:
-        """Erases the line and shows it no more."""
         if not self._stopped.is_set():
             with self._lock:
                 self._stopped.set()
@@ -133,7 +132,6 @@ class ProgressLine:
             self._thread.join()
 
     def show_item(self, item: str) -> None:
-        """Shows an item that started on another machine."""
         self._start()
         with self._lock:
             if self._progress:

@@ -91,7 +91,6 @@ class PytestRun:
     """One pytest session. Each part owns the state of one concern."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Reads the settings and claims the run's folder; raises pytest.UsageError."""
         self.config, self.settings, self.role = config, read_settings(config), XdistRole(config)
         self.folder = _claim_folder(config, self.settings, self.role)
         may_resume = not (self.role.is_worker or config.option.collectonly)
@@ -114,7 +113,6 @@ class PytestRun:
         return self.plan.is_written or (self.role.is_controller and self.plan.is_on_disk)
 
     def close(self) -> None:
-        """Ends the processes of the run and releases its folder."""
         self.dispatcher.close()
         self.reporter.close()
         self.folder.release()

@@ -102,7 +102,7 @@ def finish(
             pairings = {item.item for item in run.plan.items}
             end_run(run, tuple(name for name in failed_tests if name not in pairings))
             if report:
-                from kerneltest.report.html.render_page import write_html
+                from kerneltest.report.html.page import write_html
 
                 page = write_html(folder / "report.html", [run])
                 shown.append(Line(LineKind.PLAIN, f"report: {page}"))

@@ -159,7 +159,6 @@ class Pattern:
     blocks: Count = 0  # how many blocks the axis has, for `ONE_BLOCK`
 
     def text(self) -> str:
-        """The pattern in words, numbers included."""
         match self.kind:
             case PatternKind.PAST_THE_LAST_FULL_BLOCK:
                 return f"only past the last full block of {self.axis} (from {self.number} on)"
@@ -254,7 +253,6 @@ class ValueRelation:
     name: str = ""
 
     def text(self) -> str:
-        """The relation in words, as a clause."""
         words, size, off = self.kind.words, abs(self.number), self.number - 1
         if self.kind is RelationKind.FACTOR and abs(off) < _NEARLY_ONE:
             words = f"each is too {'large' if off > 0 else 'small'} by {abs(off):.2g} of the expected value"

@@ -73,7 +73,6 @@ class Journal:
 
     @property
     def phase(self) -> Phase:
-        """The current step of the case."""
         return self.activity.phase if self.activity is not None else Phase.STARTING
 
     def start(self, item: str, case: str = "", family: str = "", signature: str = "", beside: int = 0) -> None:
@@ -90,7 +89,6 @@ class Journal:
             self._write(_step(self.activity))
 
     def stop(self) -> None:
-        """Ends the item."""
         self._count()
         self.activity = None
         if self._file is not None:

@@ -155,7 +155,6 @@ class RecordWriter:
         self._file.flush()
 
     def copy(self, lines: bytes) -> None:
-        """Appends lines as `line_of` returns them."""
         self._file.write(lines)
         self._file.flush()
 
@@ -188,7 +187,6 @@ def line_of(record: Record) -> bytes:
 
 
 def _shorten_detail(detail: Detail) -> Detail:
-    """A detail whose overlong texts are shortened."""
     texts = {field.name: getattr(detail, field.name) for field in fields(detail)}
     changes: dict[str, Any] = {
         name: shorten(text, _MOST_DETAIL) for name, text in texts.items() if isinstance(text, str)

@@ -45,7 +45,6 @@ class PlannedItem:
 
     @property
     def cells(self) -> Mapping[CellKey, int]:
-        """Cases by cell."""
         return {CellKey(self.pairing, self.backend, self.dtype, name): count for name, count in self.families.items()}
 
 

@@ -291,7 +291,6 @@ class OverlayRow:
 
     @property
     def needs_attention(self) -> bool:
-        """True unless it is green."""
         return not self.ending.is_green
 
 

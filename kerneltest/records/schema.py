@@ -211,7 +211,6 @@ class ScoredMutant:
 
     @property
     def place(self) -> str:
-        """FILE:LINE."""
         return f"{self.file}:{self.line}"
 
 
@@ -245,5 +244,4 @@ class MutationScore(MutantCounts):
 
     @property
     def survivors(self) -> tuple[MutantTrial, ...]:
-        """The mutants that survived."""
         return tuple(trial for trial in self.mutants if trial.end == "survived")

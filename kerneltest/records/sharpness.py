@@ -200,7 +200,6 @@ class Informativeness:
             self.add(record)
 
     def add(self, record: Record) -> None:
-        """Adds a record of the run."""
         self._by_pairing.setdefault(record.pairing, _Asked()).add(record)
         self._findings[record.verdict] += record.verdict.is_finding
         self._compared = self._compared or bool(record.compared)

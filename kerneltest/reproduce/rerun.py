@@ -186,7 +186,6 @@ def run_saved_case(folder: Path, record: Record, pairing: Pairing, backend: Back
     return outcome
 
 
-# Returns the group and family of a record, which together determine how its case is judged.
 def _group_and_family(record: Record) -> tuple[Group, Family]:
     group = find_group(record.group)
     varied = INVARIANTS.get(record.family)

@@ -114,7 +114,6 @@ def _constants(path: Path, record: Record, item: Item, signature: Signature) -> 
     }
 
 
-# The imports of a script.
 class _Imports:
     def __init__(self, here: Path) -> None:
         self._here = here.resolve()
@@ -153,7 +152,6 @@ class _Imports:
         return "import", module, name
 
 
-# Describes the kernel's positional and keyword arguments, as `Pairing.call_kernel` passes them.
 def _call(
     pairing: Pairing, signature: Signature, imports: _Imports
 ) -> tuple[list[Description], dict[str, Description]]:

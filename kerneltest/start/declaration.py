@@ -167,7 +167,6 @@ class Declaration:
         )
 
     def _left_out(self, speller: SourceWriter) -> list[str]:
-        # Comments with the declarations of arguments that keep their defaults.
         options = {n: each for n, each in self.example.left_out.items() if n not in _OF_PALLAS}
         lines = []
         for name, default in options.items():
@@ -208,7 +207,8 @@ class Declaration:
         else:
             words.append(f'"{dtype}"')
             if may_point(self.example, path):
-                words.append(f"domain=(0, {self.shortest_length - 1})")
+                shortest = min((min(boundary_lengths(dim)) for dim in self.dims.values()), default=1)
+                words.append(f"domain=(0, {shortest - 1})")
         return f"kt.{'array' if shape else 'scalar'}({', '.join(words)})".replace("'", '"')
 
     def role(self, path: str) -> str:
@@ -216,11 +216,6 @@ class Declaration:
         shapes = {leaf: self.shape(leaf) for leaf in self.example.leaves}
         lengths = {name: slot.length_in(self.example) for slot, name in self.axes.items() if slot.axis is not None}
         return role_source(self.example, path, shapes, lengths)
-
-    @property
-    def shortest_length(self) -> int:
-        """The shortest length in a plan of any dim."""
-        return min((min(boundary_lengths(dim)) for dim in self.dims.values()), default=1)
 
     def _oracle_comment(self) -> list[str]:
         arrays = [f"{path} ({', '.join(self.shape(path))})" for path in self.example.leaves]

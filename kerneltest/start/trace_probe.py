@@ -31,7 +31,6 @@ class LengthSlot:
         return self.path if self.axis is None else f"axis {self.axis} of {self.path}"
 
     def length_in(self, example: Example) -> int:
-        """Returns the length in a call."""
         found: int = example.statics[self.path] if self.axis is None else example.leaves[self.path].shape[self.axis]
         return found
 

@@ -91,7 +91,6 @@ def blocks_of(equation: Equation, *, copied: bool) -> list[ArrayBlock]:
 
 
 def _accessed(equations: Iterable[tuple[Equation, list[int | None]]]) -> Iterator[int]:
-    # Yields the numbers of the references that are read or written without a mask.
     for equation, operands in equations:
         parts = access_parts(equation)
         if parts is not None and parts.mask is None and operands[0] is not None:

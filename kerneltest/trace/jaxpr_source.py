@@ -99,7 +99,6 @@ _SHAPE_PARAMETERS = frozenset({"shape", "new_sizes", "limit_indices", "slice_siz
 _ACCESS_OPTIONS = ("cache_modifier", "eviction_policy", "is_volatile")
 
 
-# Returns a call of the public function for a primitive, or of the primitive itself if there is no function.
 def _call(primitive: Any, name: str, operands: list[str], params: Params) -> str:
     if name in _SPELLED:
         return _SPELLED[name](operands, params)
@@ -135,7 +134,6 @@ def _is_default(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
-# Writes operations, in which the lengths of axes may be replaced.
 class _Writer:
     def __init__(self, lengths: Mapping[int, int]) -> None:
         self.names: dict[Variable, str] = {}
@@ -144,7 +142,6 @@ class _Writer:
         self._steps = itertools.count()
 
     def block(self, steps: Sequence[JaxprStep]) -> list[str]:
-        """Returns the lines of some operations."""
         lines: list[str] = []
         for step in steps:
             self._assign_names(result for result in step.results if result is not None)
@@ -184,7 +181,6 @@ class _Writer:
         names = ["_" if value is None else self._name(value) for value in values]
         return f"({', '.join(names)}{',' * (len(names) == 1)})"
 
-    # Returns the definitions of the functions that a step calls, then the step in the last line.
     def _lines(self, step: JaxprStep) -> list[str]:
         params, operands, bodies, number = step.equation.params, step.operands, step.bodies, next(self._steps)
         match step.name:
@@ -229,7 +225,6 @@ class _Writer:
         lines += [*self.block(body.steps), f"return {write(returned)}"]
         return [f"def {head}:", *(f"    {line}" for line in lines)]
 
-    # Returns an operation without a body as an assignment to its results.
     def _statement(self, step: JaxprStep) -> str:
         params, operands, name = step.equation.params, step.operands, self._name
         parts = access_parts(step.equation, operands)
@@ -263,12 +258,10 @@ class _Writer:
         sizes = {key: tuple(self._length(n) if isinstance(n, int) else n for n in s) for key, s in shapes.items()}
         return {**params, **sizes}
 
-    # Returns the keyword arguments of a load or a store: operands that are not None, and parameters.
     def _options(self, params: Params, **operands: Variable) -> str:
         keywords = "".join(f", {name}={self._name(value)}" for name, value in operands.items() if value is not None)
         return keywords + _keywords({name: params[name] for name in _ACCESS_OPTIONS if params.get(name)})
 
-    # Returns the source of an index, as in brackets or as a tuple.
     def _index(self, parts: AccessParts, *, as_tuple: bool = False) -> str:
         transforms, shape = parts.transforms, parts.reference.aval.shape
         if not transforms:
@@ -278,7 +271,6 @@ class _Writer:
         axes = [self._axis(i, n, as_tuple=as_tuple) for i, n in zip(transforms[0].indices, shape, strict=True)]
         return f"({', '.join(axes)},)" if as_tuple else ", ".join(axes)
 
-    # Returns the source of an int, a `Slice` or an operand.
     def _axis(self, index: Any, length: int, *, as_tuple: bool) -> str:
         if type(index).__name__ != "Slice":
             return str(int(index)) if isinstance(index, (int, np.integer)) else self._name(index)
@@ -370,7 +362,6 @@ def _is_ref(variable: Variable) -> bool:
     return hasattr(variable.aval, "inner_aval")
 
 
-# Returns the variables that operations take from outside, and those that they define but do not take.
 def _free_variables(steps: Sequence[JaxprStep]) -> tuple[list[Variable], list[Variable]]:
     outside: dict[Variable, None] = {}
     taken: set[Variable] = set()

@@ -271,15 +271,10 @@ class CompiledJaxpr:
     def replace_step(
         self, number: int, make: Callable[[EquationFunction], EquationFunction], more: Sequence[Var]
     ) -> Callable[[], None]:
-        """Replaces the function of a step.
+        """Replaces the function of a step, by its number, and returns a function that restores it.
 
-        Args:
-          number: the number of the step.
-          make: makes the new function from the old one. It gets the step's operands, and then those in `more`.
-          more: further variables of the jaxpr.
-
-        Returns:
-          A function that restores the old step.
+        `make` makes the new function from the old one. It gets the step's operands, and then those in `more`, further
+        variables of the jaxpr.
         """
         old = function, reads, defines = self._steps[number]
         self._steps[number] = make(function), [*reads, *map(self._slot, more)], defines

@@ -55,7 +55,6 @@ class VirtualArray:
         return VirtualArray(shape, self.dtype, lambda at: self.read(source(at)), places, undefined, remaining)
 
     def cast(self, dtype: DType) -> "VirtualArray":
-        """Converts the elements to another dtype."""
         return replace(self, dtype=dtype, read=lambda at: self.read(at).astype(dtype))
 
 
@@ -135,8 +134,7 @@ _MOVES: Mapping[str, Move] = {
 }
 
 
-# Arrays of which some elements are undefined, and the rule set of the function around the Pallas calls.
-
+# Arrays of which some elements are undefined.
 
 # Codes of undefined elements. An output's verdict is that of its highest code.
 UNWRITTEN, UNINITIALISED = 1, 2

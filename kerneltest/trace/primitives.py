@@ -101,7 +101,6 @@ class Primitive:
 
     @property
     def rounds(self) -> bool:
-        """True if its result is rounded."""
         return self.ulps is not None
 
 

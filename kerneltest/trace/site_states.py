@@ -49,14 +49,11 @@ class CodeSite:
 
     @property
     def place(self) -> str:
-        """FILE:LINE."""
         return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of site."""
-
     what: str
     states: tuple[str, ...]
     # Yields remarks that only one state was seen at a place: for each declaration that may lead to others, one.

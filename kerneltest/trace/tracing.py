@@ -22,11 +22,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
 from kerneltest.trace.jax_compat.jax_triton import is_jax_triton_call, read_call
-from kerneltest.trace.jax_compat.jaxprs import (
-    ClosedJaxpr,
-    Equation,
-    Jaxpr,
-)
+from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr
 from kerneltest.trace.jax_compat.patches import keep_jax_frames, widen_float_names
 from kerneltest.trace.jax_compat.source_lines import keep_lines_of_gradients, package_line, user_line
 from kerneltest.trace.local_kernels import NotLocalError, localize, shard_maps
@@ -197,7 +193,6 @@ class Traced:
 
     @property
     def dialects(self) -> frozenset[str]:
-        """The dialects of its calls."""
         return frozenset(call.dialect for call in self.calls)
 
     def calls_back(self) -> bool:
@@ -488,10 +483,6 @@ def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platfo
 Literals = Mapping[tuple[DType, float], float]
 
 
-def _is_narrow(dtype: DType) -> bool:
-    return is_float(dtype) and dtype.itemsize == 2
-
-
 # Whether numbers are rounded to a dtype by at most one unit roundoff.
 def _is_near(rounded: Array, numbers: Array, dtype: DType) -> bool:
     return np.allclose(rounded, numbers, float_format(dtype).unit_roundoff, 0, equal_nan=True)
@@ -525,7 +516,7 @@ def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
         if not numbers.ndim:
             found.setdefault((dtype, float(rounded)), set()).add(float(numbers))
         if isinstance(constant, float):  # of Python's, which becomes a number in the dtype of what it meets
-            for narrow in filter(_is_narrow, given):
+            for narrow in (each for each in given if is_float(each) and each.itemsize == 2):
                 if not _is_near(cast(numbers, narrow).astype(np.float64), numbers, narrow):
                     return None
                 is_rounded |= not np.array_equal(cast(numbers, narrow), numbers)

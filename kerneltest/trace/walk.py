@@ -383,12 +383,10 @@ class JaxprStep:
 
     @property
     def name(self) -> str:
-        """The name of its primitive."""
         return primitive_name(self.equation)
 
     @property
     def line(self) -> str:
-        """`FILE:LINE` of the user's code, or ""."""
         return line_of_nested([*self.enclosing_calls, self.equation])
 
 

@@ -11,7 +11,7 @@ import kerneltest as kt
 from kerneltest.cli import main
 from kerneltest.core.failures import DeclarationError
 from kerneltest.core.media import for_terminal, lines_for_terminal
-from kerneltest.report.html.render_page import render_card
+from kerneltest.report.html.page import render_card
 from tests.written import case, write_run
 
 ACTIVE = "x\n::error file=a::b\n  ::add-mask::x\n##[error]y\x1b[31m\u202e\0\ud800"

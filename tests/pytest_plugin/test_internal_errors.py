@@ -47,7 +47,7 @@ PHASES = {
     PLANNING: "kerneltest.execute.planning.absence",
     "saving the inputs": "kerneltest.pytest_plugin.worker.save_reproduction",
     "searching for the smallest case": "kerneltest.pytest_plugin.worker.find_suspects",
-    "writing the page": "kerneltest.report.html.render_page.write_html",
+    "writing the page": "kerneltest.report.html.page.write_html",
     "writing the summary": "kerneltest.report.text.terminal_summary.summary_lines",
 }
 

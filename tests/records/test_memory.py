@@ -14,7 +14,7 @@ from kerneltest.records.evidence import Evidence, SpecialInput, SpecialValue, Wi
 from kerneltest.records.record_files import line_of
 from kerneltest.records.runs import RunRecords, load_windows, overlay_runs, read_runs, reconcile
 from kerneltest.records.schema import Record
-from kerneltest.report.html.render_page import render
+from kerneltest.report.html.page import render
 from kerneltest.report.text.terminal_summary import summary_lines
 from kerneltest.triage.suspects import suspects_in_run
 from tests.made_runs import WRONG

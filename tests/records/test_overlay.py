@@ -14,7 +14,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.records.run_plan import NotApplicable, Plan
 from kerneltest.records.runs import overlay_runs, read_all, read_runs
 from kerneltest.records.schema import Record
-from kerneltest.report.html.render_page import render
+from kerneltest.report.html.page import render
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
 from tests.made_runs import PAIRING, WRONG, made_record, made_run
 from tests.pages import Page

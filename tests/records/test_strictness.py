@@ -30,7 +30,7 @@ from kerneltest.records.record_files import (
 )
 from kerneltest.records.runs import read_runs
 from kerneltest.report.html.finding_data import read_script
-from kerneltest.report.html.render_page import write_html
+from kerneltest.report.html.page import write_html
 from tests.records.test_records import FINDING, PLAN, RECORD, SCHEMA, _line
 from tests.written import PASS, write_run
 

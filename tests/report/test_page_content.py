@@ -12,7 +12,7 @@ from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import ExpectedValues, FaultLocation, FormulaAnswer, Reproducer
-from kerneltest.report.html.render_page import write_html
+from kerneltest.report.html.page import write_html
 from tests.browsing import needs_browser, open_page
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 

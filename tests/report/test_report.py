@@ -18,7 +18,7 @@ from kerneltest.records.runs import overlay_runs, read_all
 from kerneltest.records.schema import ConfirmedCondition, FaultLocation, Record, Reproducer
 from kerneltest.report.html import finding_data
 from kerneltest.report.html import page as page_module
-from kerneltest.report.html.render_page import render, write_html
+from kerneltest.report.html.page import render, write_html
 from tests.made_runs import HOSTILE, PAIRING, WRONG, hostile, made_record, made_run
 from tests.pages import Page
 

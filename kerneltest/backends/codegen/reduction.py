@@ -34,9 +34,8 @@ class ReducedProgram:
 def reduce_program(traced: Traced, target: Target, failure: Failure, seconds: float = 5.0) -> ReducedProgram | None:
     """Returns the smallest part of a kernel's jaxpr that still does not lower, after `seconds` at most.
 
-    Returns:
-      None if the kernel lowers or fails with another error, if no part fails by itself (because of a parameter of the
-      whole call, for example), if it is not a Triton kernel, or if no part can be written in plain Pallas.
+    None if the kernel lowers or fails with another error, if no part fails by itself (because of a parameter of the
+    whole call, for example), if it is not a Triton kernel, or if no part can be written in plain Pallas.
     """
     found = _failing_call(traced, target, failure)
     if found is None:
@@ -66,12 +65,9 @@ def _failing_call(traced: Traced, target: Target, failure: Failure) -> tuple[Cal
         try:
             lower_call(call, target)
         except Failure as again:
-            return (call, again.__cause__) if _is_same(again, failure) and again.__cause__ is not None else None
+            is_same = again.verdict is failure.verdict and _error_of(again.detail) == _error_of(failure.detail)
+            return (call, again.__cause__) if is_same and again.__cause__ is not None else None
     return None
-
-
-def _is_same(one: Failure, other: Failure) -> bool:
-    return one.verdict is other.verdict and _error_of(one.detail) == _error_of(other.detail)
 
 
 def _error_of(detail: Detail) -> tuple[object, ...]:
@@ -146,7 +142,6 @@ class _ReductionSearch:
     end: float
 
     def script(self, part: Part, lengths: Mapping[int, int]) -> str:
-        """Returns a part as a script."""
         return lowering_script(part, self.target, self.grid, lengths)
 
     def fails(self, part: Part, lengths: Mapping[int, int] = MappingProxyType({})) -> bool:

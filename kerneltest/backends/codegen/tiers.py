@@ -11,8 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.backends.codegen.block_limits import check_block, check_shared_memory, memory_rules
-from kerneltest.backends.codegen.gpu_features import check_features, other_generation
+from kerneltest.backends.codegen.block_limits import (
+    check_block,
+    check_features,
+    check_shared_memory,
+    memory_rules,
+    other_generation,
+)
 from kerneltest.backends.compilation import Answer, CompiledCall, Compiler, CompileTier, LowerTier
 from kerneltest.backends.lowering_errors import (
     Excess,
@@ -29,9 +34,8 @@ from kerneltest.core.source_location import in_order
 from kerneltest.core.targets import TARGETS, X_BY_JAX, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxprs import Equation, core_meshes
-from kerneltest.trace.jax_compat.layout_conflicts import conflicting_casts
 from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text, mosaic_gpu_facts
-from kerneltest.trace.jax_compat.mosaic_gpu_lowering import has_lowering, lowering_for
+from kerneltest.trace.jax_compat.mosaic_gpu_lowering import conflicting_casts, has_lowering, lowering_for
 from kerneltest.trace.jax_compat.source_lines import line_of, processed_line
 from kerneltest.trace.runnable import call_as_function, runnable
 from kerneltest.trace.tracing import Call, Traced
@@ -62,8 +66,7 @@ def too_many_programs(grid: Sequence[int]) -> Rule:
 def check_counts(call: Call) -> None:
     """Checks for loops whose number of iterations silently overflows the 32 bits of the lowered code.
 
-    Raises:
-      Failure: with the call, the number and the line.
+    Raises a Failure with the call, the number and the line.
     """
     for equation, _ in equations_in(call.equation):
         count = equation.params["length"] if primitive_name(equation) == "scan" else 0
@@ -79,8 +82,7 @@ def check_counts(call: Call) -> None:
 def check_launch(name: str, grid: Sequence[int], warps: int, target: Target) -> None:
     """Checks whether a lowered kernel can be launched: its programs along x, y and z, with `warps` each along x.
 
-    Raises:
-      Failure: with the axis, its programs and the target's limit.
+    Raises a Failure with the axis, its programs and the target's limit.
     """
     for axis, programs, most in zip("xyz", grid, target.grid, strict=True):
         if programs > most:
@@ -197,7 +199,6 @@ class LoweredKernel:
 
     @property
     def text(self) -> str:
-        """The MLIR module as text."""
         return module_text(self.bytecode)
 
     @property
@@ -215,11 +216,7 @@ def lower(traced: Traced, target: Target) -> tuple[LoweredKernel, ...]:
 def lower_mosaic_gpu(traced: Traced, target: Target) -> tuple[Any, tuple[LoweredKernel, ...]]:
     """Lowers a function with Mosaic GPU calls as a whole, since operations on references surround them.
 
-    Returns:
-      What JAX's `jax.jit(...).trace(...).lower(...)` returns, and the kernels in it.
-
-    Raises:
-      Failure: as `lower` does.
+    Returns what JAX's `jax.jit(...).trace(...).lower(...)` returns, and the kernels in it. Failure: as `lower` does.
     """
     check_mosaic_gpu(traced, target)
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
@@ -255,8 +252,7 @@ def _explain_layouts(failure: Failure) -> Failure:
 def check_mosaic_gpu(traced: Traced, target: Target) -> None:
     """Checks whether a target has what the Mosaic GPU calls of a kernel use, as far as they show it.
 
-    Raises:
-      Failure: as `lower` does.
+    Raises a Failure as `lower` does.
     """
     check_features(traced, target)
     for call in traced.calls:
@@ -345,7 +341,7 @@ def _triton_kernel(call: CustomCall) -> LoweredKernel:
 
 # Compilation of lowered kernels by Triton.
 
-COMPILER = Compiler("kerneltest.backends.codegen.triton_compiler", "Triton's compiler", "facts", "assembly")
+COMPILER = Compiler("kerneltest.backends.codegen.triton_compiler", "Triton's compiler")
 
 
 def compile_kernel(kernel: LoweredKernel, target: Target) -> CompiledCall:

@@ -47,8 +47,7 @@ def compile_kernel(
 ) -> tuple[dict[str, int], str]:
     """Compiles Triton IR, as MLIR text, for a target with so many bytes of shared memory; returns facts and assembly.
 
-    Raises:
-      CompileError: with verdict `resource_exceeded` or `compile_error`.
+    Raises a CompileError with verdict `resource_exceeded` or `compile_error`.
     """
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
@@ -125,7 +124,6 @@ def _shared_memory(module: Any, backend: Any, options: Any, folder: Path) -> int
     return int(copy.get_int_attr("ttg.shared") or 0)
 
 
-# Assembles PTX and returns the report of `ptxas -v`.
 def _assemble(ptx: str, arch: int, folder: Path) -> str:
     from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 

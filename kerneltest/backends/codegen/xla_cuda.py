@@ -27,7 +27,7 @@ from kerneltest.trace.tracing import Traced
 
 # XLA compiles Mosaic GPU kernels in a process for the first target that it compiled one for, so each has its own.
 COMPILERS = {
-    target.id: Compiler("kerneltest.backends.codegen.xla_compiler", "XLA's CUDA compiler", "hlo", "reports")
+    target.id: Compiler("kerneltest.backends.codegen.xla_compiler", "XLA's CUDA compiler")
     for target in XLA_TARGETS.values()
 }
 

@@ -44,8 +44,7 @@ class SimulatedAtScale:
     def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
         """Returns samples of the elements of each output that the programs have written.
 
-        Raises:
-          Failure: wrong uses of memory; `unavailable` if a part of the kernel cannot be simulated in this way.
+        Raises a Failure: wrong uses of memory; `unavailable` if a part of the kernel cannot be simulated in this way.
         """
         calls = {id(call.equation): call for call in self.traced.calls}
         with jax.default_device(kernel_device("cpu")):
@@ -73,8 +72,7 @@ def run_programs(
 ) -> tuple[Launch, list[PagedBuffer]]:
     """Runs the programs with some linear ids, ascending, on paged buffers.
 
-    Returns:
-      The launch, whose `checker` has checked the accesses, and the outputs.
+    The launch's `checker` has checked the accesses; the buffers are the outputs.
     """
     inputs, outputs, hints = allocate(
         call, kernel, lambda array, number: _buffer(array, None if number is None else _virtual_array(operands[number]))
@@ -97,8 +95,7 @@ def faults_on_zeros(call: Call, kernel: LoweredKernel, programs: Array) -> list[
 def select_programs(call: Call, kernel: LoweredKernel) -> Array:
     """Returns the linear ids of the programs to run: at both ends, where an index reaches a power of two, and others.
 
-    Raises:
-      Failure: `unavailable`, if one program takes too long.
+    Raises a Failure: `unavailable`, if one program takes too long.
     """
     x, y, z = kernel.grid
     count = x * y * z

@@ -101,7 +101,6 @@ class _SimulatedCall:
         return output_arrays(self.simulation, self.outputs)
 
     def _compare_orders(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
-        # Compares the bits of the results when programs run one after another, in ascending and in random orders.
         first: list[Array] = []
         rng = np.random.Generator(np.random.PCG64(0))
         for number in range(self.orders + 1 if self.by_program else 0):

@@ -59,7 +59,6 @@ class Tape:
         return outs
 
     def run(self) -> None:
-        """Executes all steps."""
         values: list[Any] = self._known.copy()
         masks: list[Array | None] = [None] * len(values)
         with np.errstate(all="ignore"):
@@ -134,7 +133,6 @@ class IRInterpreter:
         return self._masks[id(value)][1] if id(value) in self._masks else None
 
     def mark_undefined(self, value: Array, mask: Array | None) -> None:
-        """Sets the mask of a value's undefined elements."""
         if mask is not None:
             self._masks[id(value)] = (value, mask)
 
@@ -148,7 +146,6 @@ class IRInterpreter:
         return [self.environment[number] for number in region.yields]
 
     def run(self, op: Operation) -> None:
-        """Runs one operation."""
         if len(self._masks) > self._most_masks:
             alive = {id(array_of(value)) for value in (*self.environment.values(), self.enabled)}
             self._masks = {key: each for key, each in self._masks.items() if key in alive}

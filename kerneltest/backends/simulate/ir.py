@@ -136,8 +136,7 @@ class Region:
     def function(self) -> Callable[..., tuple[Array, ...]]:
         """Returns a region of pure computation as a function of an array for each argument, which returns a tuple.
 
-        Raises:
-          Failure: `unimplemented`, for an operation without a rule.
+        Raises a Failure: `unimplemented`, for an operation without a rule.
         """
         steps = [(op.semantics.rule(op).compute, op.operands, op.results) for op in self.operations]
 

@@ -134,12 +134,10 @@ class Fault:
 
     @property
     def buffer(self) -> str:
-        """The name of the buffer."""
         return self.detail.buffer
 
     @property
     def message(self) -> str:
-        """The fault in words."""
         return self.detail.text()
 
 

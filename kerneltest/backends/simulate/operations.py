@@ -94,7 +94,6 @@ def _extend(dtype: np.dtype, *, signed: bool) -> Compute:
 
 
 def _truncate(dtype: np.dtype) -> Compute:
-    """Returns a conversion to a narrower integer, which keeps the lowest bits."""
     return lambda x: (x & 1).astype(np.bool_) if dtype == np.bool_ else x.astype(dtype)
 
 
@@ -116,7 +115,6 @@ def _to_integer(dtype: np.dtype, *, signed: bool) -> Compute:
 
 
 def _bitcast(dtype: np.dtype) -> Compute:
-    """Returns a reinterpretation of the bits."""
     return lambda x: x if x.dtype == dtype else np.ascontiguousarray(x).view(dtype)
 
 
@@ -154,15 +152,13 @@ NAMES = (*_REAL, *_INTEGER)
 
 
 def _builtin(op: Operation) -> Rule:
-    """Returns the function that an operation of MLIR's dialect `math` is named after."""
     return _function(op.name.removeprefix("math."), op.types[0].dtype)
 
 
 def _external(op: Operation) -> Rule:
     """Returns the function of a vendor's library that the attribute `symbol` names.
 
-    Raises:
-      Failure: `unavailable`, with the name of a function that the simulator does not support.
+    Raises a Failure: `unavailable`, with the name of a function that the simulator does not support.
     """
     name = plain_name(op.attributes["symbol"])
     if name not in NAMES:
@@ -192,13 +188,11 @@ def plain_name(symbol: str) -> str:
 
 
 def _reshape(op: Operation) -> Compute:
-    """Returns the elements in row-major order in another shape."""
     before, after = op.operand_types[0].shape, op.types[0].shape
     return lambda x: _full(x, before).reshape(x.shape[0], *after)
 
 
 def _split(op: Operation) -> Compute:
-    """Splits a tensor into the two halves along its last axis."""
     shape = op.operand_types[0].shape
 
     def halves(x: Array) -> tuple[Array, Array]:
@@ -209,7 +203,6 @@ def _split(op: Operation) -> Compute:
 
 
 def _concatenate(op: Operation) -> Compute:
-    """Concatenates two tensors along their first axis."""
     first, second = (operand.shape for operand in op.operand_types)
 
     def joined(a: Array, b: Array) -> Array:
@@ -314,7 +307,6 @@ def _scan(op: Operation) -> Rule:
 
 
 def _gather(op: Operation) -> Rule:
-    """Returns the elements at some indices along an axis."""
     axis, shape, result = op.attributes["axis"] + 1, op.operand_types[0].shape, op.types[0].shape
 
     def gather(x: Array, index: Array) -> Array:
@@ -377,7 +369,6 @@ def _along(x: Array, axis: int, length: int) -> Array:
 
 
 def _run_load(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Runs `tt.load`, with or without a mask and a value for masked elements."""
     pointer, *rest = operands
     has_mask, has_other = op.attributes.get("operandSegmentSizes", (1, int(len(rest) > 0), int(len(rest) > 1)))[1:]
     mask = rest[0] if has_mask else None
@@ -386,14 +377,12 @@ def _run_load(interpreter: IRInterpreter, op: Operation, operands: Sequence[Valu
 
 
 def _run_store(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Runs `tt.store`, with or without a mask."""
     pointer, value, *mask = operands
     interpreter.access(AccessRequest(op, Access.STORE, _store, pointer, mask[0] if mask else None, [value]))
     return []
 
 
 def _atomic_rmw(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Runs `tt.atomic_rmw`: an atomic read, modification and write."""
     pointer, value, *mask = operands
     combine = _RMW[op.attributes["atomic_rmw_op"]]
     action = _atomic(lambda old, new: combine(old, new[None])[0])
@@ -581,7 +570,6 @@ _MOVE = Rule(lambda offset, delta: offset + delta.astype(np.int64), any_operand)
 
 
 def _program_id(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Returns `tt.get_program_id` along the attribute `axis`."""
     axis, launch = op.attributes["axis"], interpreter.launch
     ids = program_coordinates(launch.grid, launch.programs)[axis].astype(np.int32)
     return [ids[:1] if launch.grid[axis] == 1 else ids]

@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.simulate.interpreter import (
-    AccessRequest,
-    Action,
-    IRInterpreter,
-    Value,
-    array_of,
-    choose,
-)
+from kerneltest.backends.simulate.interpreter import AccessRequest, Action, IRInterpreter, Value, array_of, choose
 from kerneltest.backends.simulate.ir import Operation
 from kerneltest.backends.simulate.memory import Launch, MemoryAccess, PagedBuffer, intersect_masks
 from kerneltest.core.details import Access, IndexOverflow, MemoryFault
@@ -175,8 +168,6 @@ def _compute(op: Operation, exact: Sequence[Array]) -> Array:
 
 
 def _noting_range(action: Action) -> Action:
-    # Returns a store that also notes the range of offsets to which each program stores.
-
     def act(access: MemoryAccess, *arguments: Any) -> Any:
         assert isinstance(access.buffer, PagedBuffer)
         access.buffer.note_stored_range(access.offset, access.inside)
@@ -186,7 +177,6 @@ def _noting_range(action: Action) -> Action:
 
 
 def _overflow(op: Operation, operands: Sequence[Array], result: Array) -> Overflow:
-    # Returns the description of an operation whose exact result does not fit, given its exact operands.
     bits = result.dtype.itemsize * 8 - 1
 
     def describe(row: int) -> tuple[str, int]:

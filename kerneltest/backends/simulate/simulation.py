@@ -127,7 +127,6 @@ class Simulation:
         self._tape.run()
 
     def faults(self) -> list[Fault]:
-        """Returns the faults of the last run; those of races with the values that programs wrote."""
         values = {(b.name, offset): stored for b in self._memory for offset, stored in b.race_values.items()}
         faults = []
         for fault in self.launch.checker.faults.values():
@@ -166,10 +165,8 @@ _UNKNOWN = Semantics()
 def parse_body(bytecode: bytes, *, complete: bool = False, reader: "TritonReader | None" = None) -> Region:
     """Returns the body of a module's only function.
 
-    `complete` includes the location of every operation, and computations whose results are unused.
-
-    Raises:
-      Failure: `unavailable`, for unknown types and for what jaxlib cannot read.
+    `complete` includes the location of every operation, and computations whose results are unused. Raises a Failure:
+    `unavailable`, for unknown types and for what jaxlib cannot read.
     """
     try:
         with triton_body(bytecode) as body:

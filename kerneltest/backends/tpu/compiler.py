@@ -29,9 +29,8 @@ _BUNDLES = re.compile(r"total scheduled bundles:\s+(\d+)")
 def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]:
     """Compiles StableHLO bytecode for a topology, as `get_topology_desc` takes it: `v5e:2x2`.
 
-    Returns:
-      The bytes of VMEM and SMEM of the kernels, scheduled bundles of instructions, and bytes moved from and to main
-      memory, from libtpu's dumps in `folder`.
+    Returns the bytes of VMEM and SMEM of the kernels, scheduled bundles of instructions, and bytes moved from and to
+    main memory, from libtpu's dumps in `folder`.
     """
     from kerneltest.trace.jax_compat.abstract_devices import compile_for_device, device_of
 

@@ -13,13 +13,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.backends.compilation import CompiledCall, Compiler, CompileTier, LowerTier, prefix
-from kerneltest.backends.lowering_errors import (
-    advise_backends,
-    format_size,
-    lowering_failure,
-    match_rule,
-    user_place,
-)
+from kerneltest.backends.lowering_errors import advise_backends, format_size, lowering_failure, match_rule, user_place
 from kerneltest.backends.tpu.errors import COMPILING, LOWERING, tile_advice, vmem_limit, windows
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.dtypes import ShapeDtype
@@ -54,7 +48,6 @@ class MosaicModule:
 
     @property
     def text(self) -> str:
-        """The Mosaic modules as MLIR text."""
         return "\n".join(map(mosaic_text, self.mosaic))
 
 
@@ -75,7 +68,7 @@ def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
 
 # Compilation of lowered TPU kernels by XLA.
 
-COMPILER = Compiler("kerneltest.backends.tpu.compiler", "XLA's TPU compiler", "facts")
+COMPILER = Compiler("kerneltest.backends.tpu.compiler", "XLA's TPU compiler")
 
 _USED = re.compile(r"(?:Used|Scoped allocation with size) ([\d.]+)([KMG]) (?:of|and limit) ([\d.]+)([KMG])")
 _ALLOCATION = in_order(r".*?Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)", r".*?space=vmem")

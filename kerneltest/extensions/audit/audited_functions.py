@@ -37,7 +37,6 @@ class AuditedFunction:
 
     @property
     def status(self) -> str:
-        """The state in words."""
         state = "paired" if self.paired else "not paired"
         return f"reached through {self.through}, which is {state}" if self.through else state
 

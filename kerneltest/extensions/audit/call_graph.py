@@ -185,7 +185,6 @@ class Program:
 
     @property
     def unread(self) -> Mapping[Path, SourceError]:
-        """The files that could not be read, with the reason."""
         return {path: module.problem for path, module in self.modules.items() if module.problem is not None}
 
     @cached_property
@@ -276,7 +275,6 @@ class Program:
         return False
 
     def definition(self, place: QualifiedName) -> Definition:
-        """Returns the definition of a name."""
         return self.modules[place.path].definitions[place.name]
 
     def around(self, path: Path, line: int) -> QualifiedName | None:

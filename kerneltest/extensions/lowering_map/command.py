@@ -62,8 +62,7 @@ def _lowering(chosen: argparse.Namespace) -> int:
 
 def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[LoweringMap]":
     """Yields the maps to read, then those to measure. `problems` takes in what kept one from that."""
-    from kerneltest.extensions.lowering_map.measure import PYTHON, measure
-    from kerneltest.extensions.lowering_map.model import MapError, format_counts, read_map
+    from kerneltest.extensions.lowering_map.model import PYTHON, MapError, format_counts, measure, read_map
 
     targets, primitives = ([n for n in names.split(",") if n] for names in (chosen.targets, chosen.primitives))
     for source in [*chosen.maps, *chosen.jax] or [""]:

@@ -1,7 +1,10 @@
 """`LoweringMap`: the outcome of lowering each primitive with each dtype on each target, for one version of JAX."""
 
 import json
+import os
 import re
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,11 +18,12 @@ import jinja2
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from tabulate import tabulate
 
+from kerneltest.core.children import run_tool
 from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.files import read_regular_file
 from kerneltest.core.grouping import group_pairs
 from kerneltest.core.media import for_terminal, lines_for_terminal
-from kerneltest.core.targets import TPUS
+from kerneltest.core.targets import TARGETS, TPUS
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
@@ -46,7 +50,6 @@ class LoweringOutcome(StrEnum):
 
     @property
     def is_lowered(self) -> bool:
-        """True for `COMPILES` and `LOWERS`."""
         return self in (LoweringOutcome.COMPILES, LoweringOutcome.LOWERS)
 
 
@@ -90,7 +93,6 @@ class LoweringMap:
 
     @property
     def title(self) -> str:
-        """`JAX 0.12.0`, with the versions of the compilers that were used."""
         return ", ".join([f"JAX {self.jax}", *self.compilers])
 
     @property
@@ -111,7 +113,6 @@ class LoweringMap:
 
     @cached_property
     def cells(self) -> Mapping[MapCell, LoweringResult]:
-        """The result of each cell."""
         return {
             MapCell(result.primitive, dtype, target): result
             for result in self.results
@@ -129,7 +130,6 @@ class LoweringMap:
 
     @cached_property
     def groups(self) -> Mapping[str, str]:
-        """The group of each primitive, in order."""
         return {result.primitive: result.group for result in self.results}
 
     def counts_on(self, targets: Sequence[str]) -> Mapping[LoweringOutcome, int]:
@@ -331,7 +331,6 @@ def format_change(change: LoweringChange, targets: Sequence[str]) -> str:
 
 
 def _places(some: Sequence[str], targets: Sequence[str]) -> str:
-    """Formats some of the targets: by name, or as `all`, `GPUs` or `TPUs`."""
     tpus = {target for target in targets if target in TPUS}
     names = {"all": set(targets), "TPUs": tpus, "GPUs": set(targets) - tpus}
     return next((name for name, members in names.items() if members == set(some)), " ".join(some))
@@ -390,7 +389,79 @@ def format_markdown(maps: Sequence[LoweringMap]) -> str:
     )
 
 
-# Escapes text, such as a message, so that it is one cell.
 def _escape(text: str) -> str:
     plain = text if re.fullmatch(r"`[^`|<]*`", text) else re.sub(r"([\\`*<\[\]])", r"\\\1", text)
     return " ".join(plain.replace("|", "\\|").split())
+
+
+# Measurement of maps: runs the probe with this Python, or with one that uv provides with another version of JAX.
+
+OLDEST = (0, 4, 35)
+PYTHON = "3.12"  # JAX 0.4.35 to 0.12 all have wheels for it
+
+_PROBE = Path(__file__).with_name("probe")
+_FIELDS = ("id", "platform", "device_kind", "triton_backend", "arch", "warp", "topology")  # of GPUs and TPUs
+
+
+def measure(
+    targets: Sequence[str], primitives: Sequence[str], compiled: bool = False, *, jax: str = "", python: str = PYTHON
+) -> LoweringMap:
+    """Measures the map of the installed JAX, or of another version in an environment that uv creates.
+
+    All targets and primitives are probed if none are given. Raises a MapError if one of them or a version is unknown,
+    uv is missing, or the probe fails.
+    """
+    described = describe_targets(targets)
+    compiled_for = (targets or [*TARGETS, *TPUS]) if compiled else ()
+    interpreter = _python_command(jax, python, compiled_for) if jax else [sys.executable]
+    command = [*interpreter, "-W", "ignore", str(_PROBE), "--targets", described, "--primitives", ",".join(primitives)]
+    if compiled:
+        command.append("--compile")
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    if jax:
+        environment.pop("PYTHONPATH", None)  # its packages would hide those of the other environment
+    done = run_tool(command, environment=environment)
+    source = f"JAX {jax} with Python {python}" if jax else "this environment"
+    if done.returncode:
+        raise MapError(f"{source}: {_reason(done.stderr)}")
+    return parse_map(done.stdout, source)
+
+
+def describe_targets(targets: Sequence[str]) -> str:
+    """Returns targets as JSON for the probe, which does not import kerneltest; raises a MapError for an unknown one."""
+    known = {**TARGETS, **TPUS}
+    if unknown := [name for name in targets if name not in known]:
+        raise MapError(f"unknown target {', '.join(unknown)}; known are {', '.join(known)}")
+    described = [known[name] for name in targets or known]
+    return json.dumps(
+        [{field: getattr(each, field) for field in _FIELDS if hasattr(each, field)} for each in described]
+    )
+
+
+def _python_command(version: str, python: str, compiled_for: Sequence[str]) -> list[str]:
+    if not re.fullmatch(r"\d+(\.\d+){2,3}", version):
+        raise MapError(f"{version!r} is not a version of JAX, such as 0.10.2")
+    if tuple(map(int, version.split("."))) < OLDEST:
+        raise MapError(f"JAX {version} is older than {'.'.join(map(str, OLDEST))}, the oldest that the probe supports")
+    uv = shutil.which("uv", path=os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)]))
+    if uv is None:
+        raise MapError(
+            "--jax needs uv, which creates an environment for each version: pip install uv. "
+            "Without --jax, the installed JAX is probed, or the given maps are read"
+        )
+    # Some versions of Pallas import absl without requiring it.
+    packages = [f"jax=={version}", "absl-py"]
+    if any(target in TPUS for target in compiled_for):
+        packages[0] = f"jax[tpu]=={version}"  # with the libtpu that this version requires
+    if any(target in TARGETS for target in compiled_for):
+        packages.append("triton")
+    wanted = [word for package in packages for word in ("--with", package)]
+    return [uv, "run", "--quiet", "--no-project", "--isolated", "--python", python, *wanted, "python"]
+
+
+def _reason(printed: str) -> str:
+    """Returns the line that gives the cause: an explanation by uv, or the last line."""
+    lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip()]
+    causes = [line for line in lines if re.search(r"Because|cause:|error: No interpreter", line)]
+    reason = (causes or lines[-1:] or ["it ended without a message"])[0]
+    return re.sub(r"^(?:cause|(?:probe: )?error): ", "", reason)

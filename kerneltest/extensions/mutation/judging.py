@@ -32,6 +32,7 @@ from kerneltest.extensions.mutation.mutants import (
     find_mutants,
 )
 from kerneltest.localize.operators import Operator
+from kerneltest.plan import DEPTHS
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature, order_by_variety
 from kerneltest.records.journal import Journal, Phase
@@ -330,9 +331,6 @@ _LEFT_OUT = frozenset({GroupName.REJECTIONS, GroupName.PROOFS, GroupName.DRAWN})
 _ABOUT_WRAPPERS = frozenset({"plain_call", "vmapped", "vmapped_first", "vmapped_others"})
 
 
-_NEXT_DEPTH = {"quick": "standard", "standard": "deep", "deep": "deep"}
-
-
 class UnfitPairingError(Exception):
     """The mutants of a pairing cannot be judged. The message says why."""
 
@@ -495,7 +493,8 @@ class MutationSession:
     @functools.cached_property
     def _deeper(self) -> list[KernelCases]:
         planned = self._planned
-        settings = RunSettings(depth=_NEXT_DEPTH[planned.depth], seed=planned.seed)
+        deeper = DEPTHS[DEPTHS.index(planned.depth) + 1 :] or DEPTHS[-1:]
+        settings = RunSettings(depth=deeper[0], seed=planned.seed)
         plan = plan_pairing(
             self.pairing, planned.pairing_id, [EvaluatedInterpret("interpret")], settings, self._journal
         )

@@ -39,7 +39,6 @@ class KernelMutant:
 
     @property
     def place(self) -> str:
-        """FILE:LINE."""
         return f"{self.file}:{self.line}"
 
 

@@ -19,6 +19,7 @@ from kerneltest.declare.kinds.base import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.mutants import KernelMutant
+from kerneltest.plan import DEPTHS
 from kerneltest.records.files import first_problem
 from kerneltest.records.journal import Journal
 from kerneltest.records.schema import MutantCounts, MutantTrial, MutationScore, ScoredMutant
@@ -106,9 +107,6 @@ class Advice:
         return f"{self.text}: {count}{alarm if self.alarms else ''}"
 
 
-_DEEPER = {"quick": ("standard", "deep"), "standard": ("deep",), "deep": ()}
-
-
 def advise(
     pairing: Pairing,
     pairing_id: str,
@@ -154,7 +152,7 @@ def _options(pairing: Pairing, depth: str) -> Iterator[tuple[str, Pairing, str]]
             if freed_argument != argument:
                 arguments = {**pairing.arguments, name: freed_argument}
                 yield f"leave out domain= of {name}", replace(pairing, arguments=arguments), depth
-    for deeper in _DEEPER[depth]:
+    for deeper in DEPTHS[DEPTHS.index(depth) + 1 :]:
         yield f"run --kt-depth {deeper}", pairing, deeper
 
 

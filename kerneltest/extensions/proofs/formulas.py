@@ -50,14 +50,12 @@ class Atom:
 
     @property
     def name(self) -> str:
-        """The name in formulas."""
         text, _ = _KINDS[self.kind]
         longer = self.dim if self.block == 1 else f"max({self.dim}, {self.block})"
         return text.format(d=self.dim, b=self.block, longer=longer)
 
     @property
     def symbol(self) -> Polynomial:
-        """The polynomial of the name."""
         return symbol(self.name)
 
     def value(self, length: int) -> int:
@@ -128,7 +126,6 @@ class FormulaLanguage:
 
     @cached_property
     def atoms(self) -> dict[str, Atom]:
-        """The atoms, by name."""
         kinds = [("power", 1)]
         kinds += [(kind, b) for b in self.blocks for kind in ("blocks", "whole", "power", "tiles", "rest")]
         atoms = [Atom(dim, "length") for dim in self.dims] + [Atom(dim, k, b) for k, b in kinds for dim in self.dims]

@@ -359,7 +359,6 @@ class FormVerifier:
         return obligations
 
     def _range_obligation(self, access: SymbolicAccess, requirement: Requirement, when: Constraint) -> Obligation:
-        """Returns the obligation that a value is in the range of its type whenever `when` holds."""
         negation = (when, ~requirement.condition)
 
         def is_proved(given: Sizes) -> bool:

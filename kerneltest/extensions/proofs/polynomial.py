@@ -63,7 +63,6 @@ class Polynomial:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names that occur."""
         return frozenset(name for monomial, _ in self.terms for name in monomial)
 
     def substitute(self, values: Mapping[str, "Polynomial | int"]) -> "Polynomial":
@@ -134,7 +133,6 @@ class Constraint:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names that occur."""
         inner = [part.names for part in self.parts]
         return self.value.names.union(*inner, {self.name} - {""})
 

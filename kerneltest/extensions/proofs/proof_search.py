@@ -24,12 +24,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.proofs.form_learning import FormLearner, Forms
 from kerneltest.extensions.proofs.formulas import Sizes
 from kerneltest.extensions.proofs.lowered_code import Undecided, parse_code
-from kerneltest.extensions.proofs.obligations import (
-    FormVerifier,
-    Obligation,
-    candidate_sizes,
-    describe_conditions,
-)
+from kerneltest.extensions.proofs.obligations import FormVerifier, Obligation, candidate_sizes, describe_conditions
 from kerneltest.extensions.proofs.solver import MISSING, available
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.trace.partial_arrays import PartialArray
@@ -109,7 +104,6 @@ class Proof:
 
     @property
     def options(self) -> str:
-        """The dtypes and static arguments, as text."""
         return str(replace(self.signature, dims=()))
 
     def __str__(self) -> str:
@@ -179,7 +173,6 @@ class _ProofSearch:
     number: int  # of the call
 
     def prove_call(self) -> Proof:
-        """Returns the answer for the call."""
         call = self.found.calls[self.number]
         name = next(form.code.name for form in call if form.code is not None)
         reasons = []

@@ -153,7 +153,6 @@ class SymbolicExecution:
     # Values
 
     def value(self, number: int, coordinates: Coordinates = ()) -> SymbolicValue:
-        """Returns a value at given coordinates of a tensor; raises Undecided for a pointer that cannot be followed."""
         if number < 0:
             raise Undecided("an address depends on a value that cannot be followed")
         key = (number, coordinates)
@@ -169,19 +168,16 @@ class SymbolicExecution:
         return self._memo[key]
 
     def integer(self, number: int, coordinates: Coordinates = ()) -> Polynomial:
-        """Returns a value that is an integer."""
         value = self.value(number, coordinates)
         assert isinstance(value, Polynomial)
         return value
 
     def boolean(self, number: int, coordinates: Coordinates = ()) -> Constraint:
-        """Returns a value that is a boolean."""
         value = self.value(number, coordinates)
         assert isinstance(value, Constraint)
         return value
 
     def pointer(self, number: int, coordinates: Coordinates = ()) -> SymbolicPointer:
-        """Returns a value that is a pointer."""
         value = self.value(number, coordinates)
         assert isinstance(value, SymbolicPointer)
         return value
@@ -213,7 +209,6 @@ class SymbolicExecution:
         return symbol(name)
 
     def is_boolean(self, number: int) -> bool:
-        """Returns whether a value is a boolean."""
         return self.types[number].dtype == "bool"
 
     def require(self, step: Step, holds: Constraint) -> None:
@@ -377,7 +372,6 @@ class SymbolicExecution:
     def _increment(
         self, step: Step, number: int, last: int, coordinates: Coordinates, start: SymbolicValue
     ) -> Polynomial | None:
-        """Returns the loop-invariant increment of a carried value, or None if there is none."""
         name, _ = self.symbols.name_for(f"carried{self.suffix}", (number, coordinates))
         self.symbols.value_numbers[name] = number
         before, key = symbol(name), (number, coordinates)

@@ -56,7 +56,6 @@ class RayCluster:
         self._status_at, self._status = -_STATUS_EVERY, ""
 
     def resources(self) -> Mapping[str, float]:
-        """Returns the resources of all nodes together."""
         return dict(ray.cluster_resources())
 
     def devices(self, ids: Sequence[str], needs: Resources) -> Devices:

@@ -86,12 +86,10 @@ class JobTable:
     _begun: set[str] = field(default_factory=set)
 
     def start(self) -> None:
-        """Submits all jobs."""
         for number in range(len(self.jobs)):
             self._submit(number)
 
     def running(self) -> Iterable[str]:
-        """Returns the running items."""
         return [job.running for job in self.jobs if job.running]
 
     def handle(self, number: int, event: NodeEvent | JobLost | JobOver) -> None:

@@ -53,11 +53,9 @@ class DeviceDriver:
         return address.value
 
     def free(self, address: int) -> None:
-        """Frees an allocation."""
         self._call(self._names["free"], ctypes.c_uint64(address))
 
     def put(self, address: int, values: Array) -> None:
-        """Copies bytes to the device."""
         source, count = ctypes.c_void_p(values.ctypes.data), ctypes.c_size_t(values.nbytes)
         self._call(self._names["put"], ctypes.c_uint64(address), source, count)
 

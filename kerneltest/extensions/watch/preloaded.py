@@ -20,6 +20,6 @@ import kerneltest.execute.planning
 import kerneltest.localize.suspect_reduction
 import kerneltest.pytest_plugin.hooks
 import kerneltest.pytest_plugin.worker
-import kerneltest.report.html.render_page
+import kerneltest.report.html.page
 
 gc.freeze()  # the modules are permanent

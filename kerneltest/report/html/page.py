@@ -1,28 +1,38 @@
-"""The values that the report's template shows. A new built-in section is a property of `Page` and its template."""
+"""The report as HTML: the values that its template shows, the pages, and cards for notebooks."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
+from kerneltest.core.failures import escape_surrogates
+from kerneltest.core.files import open_inside
 from kerneltest.core.grouping import group_pairs
-from kerneltest.core.verdicts import Ending
-from kerneltest.records.runs import Overlay, Past, RunRecords
+from kerneltest.core.verdicts import Ending, Gap, Verdict
+from kerneltest.records.runs import Overlay, Past, RunRecords, overlay_runs
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import measure_sharpness
+from kerneltest.report import panels
 from kerneltest.report.counts import (
     budget_remarks,
     clock_warning,
     gaps,
+    inapplicable_backends,
     record_remarks,
     reuse_remarks,
     skip_remarks,
     slow_remarks,
 )
 from kerneltest.report.html.finding_data import MOST_SUSPECTS, ShownSuspects
+from kerneltest.report.html.page_data import compress_json, page_data
 from kerneltest.report.matrix import Matrix, by_backend, count_endings
-from kerneltest.report.panels import MatrixColumn, Section
+from kerneltest.report.panels import MatrixColumn, Section, make_sections
+from kerneltest.report.text.diff_text import MOST_ROWS, change_rows, conclusion, describe_runs, suspect_rows
+from kerneltest.report.text.lines import MAX_TEXT
+from kerneltest.report.text.suspect_text import describe_suspect
+from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, RunComparison
 from kerneltest.triage.suspects import Suspect, suspects_in_overlay
 
 # The facts that tell a reader which code some runs tested, when, and on what.
@@ -215,3 +225,81 @@ class Page:
 
     def _prefix(self, run: RunRecords) -> str:
         return f"{run.name}: " if len(self.merged.runs) > 1 else ""
+
+
+# The pages, each of which is one self-contained file.
+
+# Concatenated in this order; each script uses those before it.
+_SCRIPTS = "data filters results list picture error_map coverage pairing finding suspects main".split()
+
+
+def write_html(path: Path, runs: Sequence[RunRecords]) -> Path:
+    """Writes the report of some runs and returns its path."""
+    merged = overlay_runs(runs)
+    with open_inside(path.parent, path.name, "wb") as file:
+        file.write(escape_surrogates(render(merged, make_sections(merged))).encode())
+    return path
+
+
+def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
+    """Returns the HTML of a report of some runs; `sections` come after the built-in ones."""
+    page = Page(merged, sections)
+    script = "\n".join(panels.static(f"{name}.js") for name in _SCRIPTS)
+    return panels.render(
+        "report.html",
+        page=page,
+        project=project_of(merged.runs),
+        facts=facts_of(merged.runs),
+        not_applicable=inapplicable_backends(merged.runs),
+        style=panels.static("page.css"),
+        script=f'"use strict";\n(() => {{\n{script}}})();\n',
+        data=compress_json(page_data(merged, page.matrix, page.shown_suspects, sections)),
+        sections=sections,
+    )
+
+
+def render_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:
+    """Renders the comparison of two sets of runs; its content security policy forbids all external content."""
+    before, after = ({"runs": describe_runs(runs), **facts_of(runs)} for runs in (old, new))
+    return panels.render(
+        "diff.html",
+        comparison=comparison,
+        conclusion=conclusion(comparison),
+        rows=change_rows(comparison),
+        suspects=suspect_rows(comparison, old, new),
+        meaning=MEANING,
+        regressions=REGRESSIONS,
+        project=project_of(new),
+        facts=[(name, before.get(name, "unknown"), after.get(name, "unknown")) for name in {**before, **after}],
+        kinds={str(each): each for each in (*Verdict, *Gap)},
+        most=MOST_ROWS,
+        longest=MAX_TEXT,
+        style=panels.static("page.css"),
+    )
+
+
+# Cards for notebooks: a suspect, a finding or a result in HTML that loads and runs nothing.
+
+_MOST_SUSPECTS = 10
+
+
+def render_card(title: str, lines: Sequence[str], *, counts: str = "", good: bool = False) -> str:
+    """Renders one card; `good` says whether it is about a success."""
+    return panels.render("card.html", title=title, lines=lines, counts=counts, good=good)
+
+
+def render_suspect(suspect: Suspect) -> str:
+    """Renders a suspect as the page does: its title, its smallest case and its root cause."""
+    text = describe_suspect(suspect)
+    return render_card(text.title, text.details, counts=text.counts)
+
+
+Suspect._repr_html_ = render_suspect  # type: ignore[attr-defined]  # notebooks show it; `triage` knows no HTML
+
+
+def render_result(headline: str, suspects: Sequence[Suspect], remarks: Sequence[str], *, good: bool) -> str:
+    """Renders a result: its headline, and a card of each suspect."""
+    more = len(suspects) - _MOST_SUSPECTS
+    lines = [*remarks, *([f"and {more} more suspects"] if more > 0 else [])]
+    cards = [render_card(headline, lines, good=good), *map(render_suspect, suspects[:_MOST_SUSPECTS])]
+    return "\n".join(cards)

@@ -21,7 +21,7 @@ from jaxlib.mlir import ir
 from jaxlib.xla_client import Device
 
 from kerneltest.trace.jax_compat.mlir import CustomCall
-from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
+from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes, setting
 
 _JAX_ITSELF = str(Path(jax.__file__).parent / "_src")
 _on_query: ContextVar[Callable[[], object] | None] = ContextVar("device_query", default=None)
@@ -34,16 +34,13 @@ def answer_for_devices(on_query: Callable[[], object] | None = None) -> Iterator
     `on_query` is called whenever code outside of JAX asks a device for its platform, its kind, or what a CPU lacks; by
     default the function of the context around this one.
     """
-    token = _on_query.set(on_query or _on_query.get())
-    try:
-        with replace_attributes(
-            Replacement(Device, "__getattr__", _attribute),
-            *(Replacement(Device, name, property(_answer(name))) for name in ("platform", "device_kind")),
-            Replacement(shard_map, "_as_manual_mesh", _manual_mesh),
-        ):
-            yield
-    finally:
-        _on_query.reset(token)
+    replacements = (
+        Replacement(Device, "__getattr__", _attribute),
+        *(Replacement(Device, name, property(_answer(name))) for name in ("platform", "device_kind")),
+        Replacement(shard_map, "_as_manual_mesh", _manual_mesh),
+    )
+    with setting(_on_query, on_query or _on_query.get()), replace_attributes(*replacements):
+        yield
 
 
 _jax_attributes: Mapping[str, Any] = {name: vars(Device)[name] for name in ("__getattr__", "platform", "device_kind")}

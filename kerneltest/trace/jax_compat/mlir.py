@@ -61,8 +61,7 @@ class UnreadableError(Exception):
 def triton_body(bytecode: bytes) -> Iterator[Any]:
     """Yields the region of the one Triton function in a module, valid only inside: the module owns its memory.
 
-    Raises:
-      UnreadableError: text with other operations than jaxlib's dialect has, or with several functions.
+    Raises an UnreadableError: text with other operations than jaxlib's dialect has, or with several functions.
     """
     try:
         module = ir.Module.parse(bytecode, _context())

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,8 @@ from jax._src.pallas.pallas_call import pallas_call_p
 
 from kerneltest.trace.jax_compat.jaxprs import AbstractValue, ClosedJaxpr, Equation, JaxArray, Params
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Replacement:
@@ -35,13 +37,11 @@ class Replacement:
     value: object
 
     def read(self) -> object:
-        """Returns the present value."""
         if isinstance(self.owner, dict):
             return self.owner[self.name]
         return type(self.owner) if self.name == "__class__" else vars(self.owner)[self.name]
 
     def write(self) -> None:
-        """Puts its value in place."""
         if isinstance(self.owner, dict):
             self.owner[self.name] = self.value
         else:
@@ -78,6 +78,16 @@ def _end(entry: Replacement) -> None:
             del _layers[place]
 
 
+@contextmanager
+def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Sets a context variable, and restores it on exit."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
 _answer: ContextVar[Callable[[], str] | None] = ContextVar("default_backend", default=None)
 
 
@@ -90,12 +100,8 @@ def report_platform(answer: Callable[[], str]) -> Iterator[None]:
         own = _answer.get()  # None in a thread that only runs at the same time
         return (own() if own is not None else "") or original()
 
-    token = _answer.set(answer)
-    try:
-        with replace_attributes(Replacement(jax, "default_backend", default_backend)):
-            yield
-    finally:
-        _answer.reset(token)
+    with setting(_answer, answer), replace_attributes(Replacement(jax, "default_backend", default_backend)):
+        yield
 
 
 def keep_jax_frames() -> Any:
@@ -227,9 +233,6 @@ def _tiling_factor(length: int, most: int, packing: int) -> int:
 def widen_float_names() -> Iterator[None]:
     """Has the names of narrower floats in `jax.numpy` stand for float64 in this thread."""
     wide = Replacement(jnp, "__class__", _WideNames)
-    token = _widens.set(True)
-    try:
-        with replace_attributes(wide, Replacement(_tilings, "_get_tiling_factor", _tiling_factor)):
-            yield
-    finally:
-        _widens.reset(token)
+    tiling = Replacement(_tilings, "_get_tiling_factor", _tiling_factor)
+    with setting(_widens, True), replace_attributes(wide, tiling):
+        yield

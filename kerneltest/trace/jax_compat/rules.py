@@ -8,7 +8,7 @@ from typing import Any
 
 from jax.extend.core import Primitive
 
-from kerneltest.core.fingerprint import LIBRARIES, is_installed
+from kerneltest.core.fingerprint import LIBRARIES, cell_contents, is_installed
 
 _OWN = frozenset(LIBRARIES) | sys.stdlib_module_names - {"__main__"}
 _DEPTH = 2  # of tables of rules: by platform, then by primitive
@@ -70,12 +70,8 @@ def _foreign(value: Any, seen: set[int] | None = None) -> str:
         return str(getattr(value, "__qualname__", kind.__qualname__))
     parts: list[Any] = []
     if isinstance(value, FunctionType):
-        parts = [value.__defaults__, value.__kwdefaults__, vars(value)]
-        for cell in value.__closure__ or ():
-            try:
-                parts.append(cell.cell_contents)
-            except ValueError:  # not assigned yet
-                continue
+        cells = map(cell_contents, value.__closure__ or ())
+        parts = [value.__defaults__, value.__kwdefaults__, vars(value), *cells]
     elif isinstance(value, MethodType):
         parts = [value.__func__, value.__self__]
     elif isinstance(value, functools.partial):

@@ -148,7 +148,6 @@ def equations_being_lowered(error: BaseException | None) -> list[Equation]:
     return []
 
 
-# The equations in the frames of an error, each with the file of its frame.
 def _equations_in_frames(error: BaseException) -> Iterator[tuple[Equation, str]]:
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if hasattr(equation := frame.f_locals.get("eqn"), "source_info"):

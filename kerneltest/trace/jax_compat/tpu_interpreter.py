@@ -252,7 +252,6 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         self._running = threading.local()  # the copy that a thread carries out
 
     def name(self, key: BufferKey) -> str:
-        """The kernel's name for a buffer."""
         number = key[1] - _FIRST_BUFFER
         buffers = self.layout.buffers
         return buffers[number].name if number < len(buffers) else self._scoped.get(key, f"{key[0]} {key[1]}")
@@ -279,7 +278,6 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         return next((~w for key, w in self._written.items() if key[1] - _FIRST_BUFFER == number), None)
 
     def leftovers(self) -> Iterator[Leftover]:
-        """The semaphores that are not in their initial state."""
         for number, semaphore in [*self.sem.items(), *self.fixed_id_sem.items()]:
             late: list[list[Any]] = list(semaphore.tasks)
             for core, tasks in enumerate(late):
@@ -555,14 +553,12 @@ def _revisited_block(found: re.Match[str], memory: TrackedSharedMemory) -> State
     )
 
 
-# The failure of a kernel that ends before a copy, started at `line`, has been waited for.
 def _unfinished_copy(semaphore: Leftover, line: str) -> Failure:
     waited = semaphore.name or "its semaphore"
     words = f"the copy started at {line} is still in flight when the kernel ends: nothing waits for {waited}"
     return Failure(Verdict.RACE, Race("", semaphore.name, "", (Visit(Access.COPY, place=place_of(line)),), words))
 
 
-# The failure of a kernel that leaves a semaphore at another count than 0.
 def _nonzero_semaphore(semaphore: Leftover, memory: TrackedSharedMemory) -> Failure:
     values: dict[str, int | str] = {"semaphore": semaphore.name or "a semaphore", "count": semaphore.count}
     sentence = "{semaphore} is at {count} when the kernel ends, but a TPU requires 0"

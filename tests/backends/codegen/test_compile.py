@@ -142,9 +142,7 @@ def test_answers_are_kept_and_recalled(folder: Path, monkeypatch: pytest.MonkeyP
     assert len(list((folder / "compiled").iterdir())) == 3
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"not gzip", *(gzip.compress(text, mtime=0) for text in (b"{", b"[1]", b"{}"))]
-)
+@pytest.mark.parametrize("content", [b"", b"not gzip", gzip.compress(b"{", mtime=0)])
 def test_a_corrupt_answer_is_named_and_made_again(folder: Path, content: bytes) -> None:
     (kernel,) = lower(_traced(_add, n=64), TARGETS["sm_90"])
     first = compiler.compile_kernel(kernel, TARGETS["sm_90"])

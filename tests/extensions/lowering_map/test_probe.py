@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from kerneltest.extensions.lowering_map import probe
-from kerneltest.extensions.lowering_map.measure import describe_targets, measure
+from kerneltest.extensions.lowering_map.model import describe_targets, measure
 from kerneltest.extensions.lowering_map.probe import command
 from kerneltest.extensions.lowering_map.probe.cells import (
     MAX_LENGTH,

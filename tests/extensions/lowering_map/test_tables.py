@@ -20,7 +20,7 @@ from kerneltest.extensions.lowering_map.panel import section_of
 from kerneltest.records.record_files import write_plan
 from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import overlay_runs, read_all
-from kerneltest.report.html.render_page import render
+from kerneltest.report.html.page import render
 from tests.extensions.lowering_map.sample_maps import EXP, MAP, with_exp, with_tpu
 from tests.pages import Page
 

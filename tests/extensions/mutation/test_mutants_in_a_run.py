@@ -10,7 +10,7 @@ from kerneltest.cli import main
 from kerneltest.records.record_files import RecordWriter, read_scores
 from kerneltest.records.runs import overlay_runs, read_all, read_runs
 from kerneltest.records.schema import MutantTrial, MutationScore, ScoredMutant
-from kerneltest.report.html.render_page import write_html
+from kerneltest.report.html.page import write_html
 from kerneltest.report.text.terminal_summary import mutant_lines
 from tests import forked
 from tests.made_runs import HOSTILE, made_record, made_run

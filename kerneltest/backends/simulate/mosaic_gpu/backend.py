@@ -1,29 +1,75 @@
 """The simulate tier for Mosaic GPU kernels."""
 
 import math
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from kerneltest.backends.codegen.block_limits import check_shared_memory
-from kerneltest.backends.simulate.ir import naming_kernel, unsupported_failure
+from kerneltest.backends.simulate.ir import Region, Type, naming_kernel, unsupported_failure
 from kerneltest.backends.simulate.memory import check_same, memory_failure
 from kerneltest.backends.simulate.mosaic_gpu.machine import Block, Cluster, LaunchShape, Thread, Timing, Wait
 from kerneltest.backends.simulate.mosaic_gpu.memory import Faults, Memory, Ref, plain_layout
 from kerneltest.backends.simulate.mosaic_gpu.operations import Compiler, run
-from kerneltest.backends.simulate.mosaic_gpu.program import read_program
+from kerneltest.backends.simulate.simulation import ELEMENTS, Reader
 from kerneltest.core.details import Hung
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.trace.jax_compat.jaxprs import core_meshes, parameter_names
+from kerneltest.trace.jax_compat.mlir import attributes_of
 from kerneltest.trace.jax_compat.mosaic_gpu_lowering import read_dialect
 from kerneltest.trace.partial_arrays import FilledRun, PartialArray, run_filled
 from kerneltest.trace.runnable import CallArray, call_as_function, refuse_outer_references
 from kerneltest.trace.tracing import Call, Traced
+
+_OPAQUE = np.dtype(object)  # pointers, structures and barriers: types of a dialect, whose names begin with !
+_ELEMENTS = {
+    **ELEMENTS,
+    "index": np.dtype(np.int64),
+    "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
+}
+_SHAPED = re.compile(r"(vector|memref)<((?:[\d?]+x)*)([^,>]+)")
+_UNUSED = re.compile("layouts?$|Flags$|^fastmath$|^constraints$")
+
+
+def read_program(module: Any) -> tuple[Region, int]:
+    """Returns the body of a module's kernel, and the number of its values."""
+    functions = (op.operation for block in module.regions[0] for op in block)
+    function = next(op for op in functions if op.name == "func.func" and len(op.regions[0].blocks))
+    reader = _MosaicReader(complete=True)
+    return reader.region(function.regions[0]), len(reader.types)
+
+
+class _MosaicReader(Reader):
+    def parse_type(self, text: str) -> Type:
+        """Returns a type; `pointer` says that it is a reference."""
+        shaped = _SHAPED.match(text)
+        kind, lengths, element = shaped.groups() if shaped else ("", "", text)
+        if element not in _ELEMENTS and not element.startswith("!"):
+            raise unsupported_failure(f"elements of type {element}")
+        shape = tuple(int(length) for length in lengths.split("x")[:-1])
+        return Type(shape, _ELEMENTS.get(element, _OPAQUE), kind == "memref")
+
+    def attributes(self, op: Any) -> dict[str, Any]:
+        return {key: _attribute(value) for key, value in attributes_of(op, _UNUSED).items()}
+
+
+_INTEGERS = re.compile(r"-?\d+")
+_ARRAY = re.compile(r"array<i\d+(?:: [-\d, ]+)?>|\[[-\d, :i]*\]")
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, str) and _ARRAY.fullmatch(value):
+        return tuple(map(int, _INTEGERS.findall(re.sub(r"i\d+", "", value))))
+    return value
+
 
 _FILL, _OTHER_FILL = 0xFF, 0x33  # bytes of unwritten memory: NaN, and small positive numbers
 _ARGUMENT = "mosaic_gpu.from_kernel_arg_idx"
@@ -35,8 +81,7 @@ def prepare_calls(
 ) -> "dict[int, SimulatedKernel]":
     """Returns the calls of a kernel, by the ids of their equations, to run in `orders` random orders more.
 
-    Raises:
-      Failure: `unavailable`, or what `lower` raises if a call does not lower.
+    Raises a Failure: `unavailable`, or what `lower` raises if a call does not lower.
     """
     calls = {}
     for call in traced.calls:
@@ -108,8 +153,7 @@ class SimulatedKernel:
     def run(self, operands: Sequence[PartialArray]) -> list[PartialArray]:
         """Returns the outputs.
 
-        Raises:
-          Failure: a wrong use of memory or of a barrier, a deadlock, or outputs that depend on the schedule.
+        Raises a Failure: a wrong use of memory or of a barrier, a deadlock, or outputs that depend on the schedule.
         """
         return run_filled(self._run_all, operands)
 
@@ -202,6 +246,5 @@ _WHEN = {Timing.LATE: "as late as possible", Timing.EARLY: "as early as possible
 
 
 def _corners(whole: Sequence[int], part: Sequence[int]) -> Iterable[tuple[int, int, int]]:
-    # The first blocks of the parts that a grid is made of.
     x, y, z = (range(0, n, size) for n, size in zip(whole, part, strict=True))
     return ((i, j, k) for k in z for j in y for i in x)

@@ -54,7 +54,6 @@ class Barrier:
         self.settle(known)
 
     def receive(self, known: int, bytes_: int) -> None:
-        """Counts bytes that have arrived."""
         self.outstanding -= bytes_
         self.settle(known)
 
@@ -140,12 +139,10 @@ class Block:
 
     @cached_property
     def shared(self) -> Memory:
-        """Its shared memory."""
         return self._memory("shared memory", self.cluster.shape.shared, fenced=True)
 
     @cached_property
     def tensor(self) -> Memory:
-        """The tensor memory of its multiprocessor."""
         return self._memory("tensor memory", TMEM_ROWS * TMEM_ROW_BYTES)
 
     def _memory(self, name: str, size: int, *, fenced: bool = False) -> Memory:
@@ -188,7 +185,6 @@ class Thread(Agent):
         return known
 
     def start(self, flight: Flight) -> None:
-        """Starts asynchronous work."""
         self.block.cluster.start(flight)
 
     def meet(self, meetings: dict[Any, Rendezvous], key: Any, count: int, place: str) -> Iterator[Wait]:
@@ -312,7 +308,6 @@ class Cluster:
         return self.waiting.popleft() if cancels and self.waiting else None
 
     def new_event(self) -> int:
-        """Returns the bit of a new event."""
         self._events += 1
         return 1 << self._events
 
@@ -323,7 +318,6 @@ class Cluster:
         return Agent(self.scope, event, thread.known | event, who, thread.program, -1, asynchronous=True)
 
     def start(self, flight: Flight) -> None:
-        """Starts asynchronous work."""
         if self.timing is Timing.EARLY:
             flight.complete()
         else:
@@ -332,8 +326,7 @@ class Cluster:
     def run(self, threads: Threads) -> None:
         """Runs threads until all have ended.
 
-        Raises:
-          Failure: all wait, and no work is under way for which one of them does.
+        Raises a Failure: all wait, and no work is under way for which one of them does.
         """
         for wait in run_together(threads, self._choose):
             self.flights = [flight for flight in self.flights if not flight.done]

@@ -54,14 +54,12 @@ class Layout:
         return type(self)(addresses, self.dtype)
 
     def load(self, data: Array) -> Array:
-        """Returns the elements in the bytes of a memory."""
         values = data.view(self.dtype)
         if (row := self.row) is not None:
             return values[row].reshape(self.shape).copy()
         return np.asarray(values[self.addresses])
 
     def store(self, data: Array, elements: Array) -> None:
-        """Sets the elements in the bytes of a memory."""
         values = data.view(self.dtype)
         if (row := self.row) is not None:
             values[row] = elements.reshape(-1)

@@ -13,27 +13,18 @@ import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation, Region, unsupported_failure
 from kerneltest.backends.simulate.memory import program_coordinates
-from kerneltest.backends.simulate.mosaic_gpu.arithmetic import (
+from kerneltest.backends.simulate.mosaic_gpu.machine import Barrier, Block, Flight, Thread, Wait, run_together
+from kerneltest.backends.simulate.mosaic_gpu.memory import Layout, Ref, tiled_layout
+from kerneltest.backends.simulate.mosaic_gpu.products import (
     VECTORS,
+    commit_products,
+    commit_tensor,
     constant,
     elementwise_function,
+    finish,
     integer_function,
     integers_by_lane,
     is_integer_operation,
-)
-from kerneltest.backends.simulate.mosaic_gpu.machine import (
-    Barrier,
-    Block,
-    Flight,
-    Thread,
-    Wait,
-    run_together,
-)
-from kerneltest.backends.simulate.mosaic_gpu.memory import Layout, Ref, tiled_layout
-from kerneltest.backends.simulate.mosaic_gpu.products import (
-    commit_products,
-    commit_tensor,
-    finish,
     load,
     load_tensor,
     segments,
@@ -47,7 +38,6 @@ from kerneltest.backends.simulate.mosaic_gpu.products import (
     wgmma,
     write,
 )
-from kerneltest.backends.simulate.mosaic_gpu.program import transforms_of
 from kerneltest.core.details import Access
 from kerneltest.core.dtypes import Array
 
@@ -64,19 +54,13 @@ def run(thread: Thread, steps: Sequence[Step]) -> Iterator[Wait]:
 
 
 class Compiler:
-    """Compiles regions to steps.
-
-    Attributes:
-      constants: values that need no step, by number.
-      definitions: the operations that define values, by number.
-    """
+    """Compiles regions to steps."""
 
     def __init__(self, values: int) -> None:
-        self.constants: list[Any] = [None] * values
-        self.definitions: dict[int, Operation] = {}
+        self.constants: list[Any] = [None] * values  # those that need no step, by number
+        self.definitions: dict[int, Operation] = {}  # of values, by number
 
     def region(self, region: Region) -> list[Step]:
-        """Returns the steps of a region."""
         return [step for op in region.operations if (step := self._step(op)) is not None]
 
     def _step(self, op: Operation) -> Step | None:
@@ -158,9 +142,23 @@ def _slice_shared(thread: Thread, op: Operation) -> Any:
         return offset
     layouts = thread.block.cluster.shape.layouts
     if op.results not in layouts:
-        tile, swizzle = transforms_of(op.attributes.get("out_transforms", ""), op.place)
+        tile, swizzle = _transforms_of(op.attributes.get("out_transforms", ""), op.place)
         layouts[op.results] = tiled_layout(kind.shape, kind.dtype, offset, tile, swizzle)
     return Ref(thread.block.shared, layouts[op.results])
+
+
+_TRANSFORM = re.compile(r"tile<\[([^\]]*)\]>|swizzle<(\d+)")
+
+
+def _transforms_of(attribute: str, place: str) -> tuple[tuple[int, ...], int]:
+    # The tile, () for none, and the swizzle in bytes of a reference to shared memory.
+    tile: tuple[int, ...] = ()
+    swizzle = 16
+    for lengths, width in _TRANSFORM.findall(attribute):
+        if lengths and tile:
+            raise unsupported_failure("memory that is tiled twice", place)
+        tile, swizzle = (tuple(map(int, lengths.split(","))), swizzle) if lengths else (tile, int(width))
+    return tile, swizzle
 
 
 _DYNAMIC = -(2**63)
