@@ -206,7 +206,9 @@ class IRInterpreter:
 
     def access(self, request: AccessRequest) -> Value:
         """Checks one access, carries it out, and returns its value."""
-        access = self.launch.next_access(request.kind, request.pointer.buffer, request.op.place, self.elements(request))
+        where = self.elements(request)
+        access = self.launch.next_access(request.kind, request.pointer.buffer, request.op.place, where)
+        self.launch.checker.check_address(access, where, list(map(self.undefined_mask, where)))
         unread = self.launch.checker.check(access)
         extras = request.extras
         value, undefined = request.action(access, unread, extras, list(map(self.undefined_mask, extras)))
@@ -264,8 +266,9 @@ class Recorder(IRInterpreter):
         def step(values: list[Any], masks: list[Array | None]) -> None:
             access, unread = known, undefined
             if access is None:
-                access = launch.next_access(kind, buffer, place, [values[i] for i in ins])
-                launch.checker.check_address(access, [masks[i] for i in ins])
+                found = [values[i] for i in ins]
+                access = launch.next_access(kind, buffer, place, found)
+                launch.checker.check_address(access, found, [masks[i] for i in ins])
             if launch.dynamic:
                 unread = launch.checker.check(access)
             extras, undefined_extras = [values[i] for i in more], [masks[i] for i in more]

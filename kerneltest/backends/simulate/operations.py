@@ -395,7 +395,7 @@ def _run_store(interpreter: IRInterpreter, op: Operation, operands: Sequence[Val
 def _atomic_rmw(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
     """Runs `tt.atomic_rmw`: an atomic read, modification and write."""
     pointer, value, *mask = operands
-    combine = _RMW[op.attributes["atomic_rmw_op"]]
+    combine = op.semantics.rule(op).compute
     action = _atomic(lambda old, new: combine(old, new[None])[0])
     request = AccessRequest(op, Access.ATOMIC, action, pointer, mask[0] if mask else None, [value])
     return [interpreter.access(request)]
@@ -498,6 +498,7 @@ def _add_floats(old: Array, new: Array) -> Array:
     return np.where(np.abs(total) < tiny, 0, total).astype(dtype).view(old.dtype)
 
 
+FLOAT_ADD = 5
 # By Triton's number of the operation.
 _RMW: Mapping[int, Compute] = {
     **{
@@ -505,7 +506,7 @@ _RMW: Mapping[int, Compute] = {
         for number, name in ((1, "and"), (2, "or"), (3, "xor"), (4, "add"), (6, "max"), (7, "min"))
     },
     **{number: device.as_unsigned(device.UPDATES[name]) for number, name in ((8, "max"), (9, "min"))},
-    5: _add_floats,
+    FLOAT_ADD: _add_floats,
     10: lambda old, new: new,
 }
 
@@ -710,7 +711,9 @@ OPERATIONS: Mapping[str, Semantics] = {
     "tt.addptr": Semantics(execute=_advance, bare=True),
     "tt.load": Semantics(execute=_run_load),
     "tt.store": Semantics(execute=_run_store, has_effect=True),
-    "tt.atomic_rmw": Semantics(execute=_atomic_rmw, has_effect=True),
+    "tt.atomic_rmw": Semantics(
+        lambda op: Rule(_RMW[op.attributes["atomic_rmw_op"]], any_operand), _atomic_rmw, has_effect=True
+    ),
     "tt.atomic_cas": Semantics(execute=_atomic_cas, has_effect=True),
     **dict.fromkeys(
         ("tt.print", "tt.assert", "gpu.barrier", "tt.debug_barrier"),
