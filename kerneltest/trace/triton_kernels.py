@@ -22,6 +22,7 @@ from kerneltest.core.details import NotBuilt, Stage
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.extension_registry import suggest
 from kerneltest.core.failures import DeclarationError, Failure, exception_text
+from kerneltest.core.fingerprint import Reader, reads
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
@@ -190,6 +191,7 @@ def bind_triton_kernel(call: TritonCall) -> list[Any]:
     Raises:
       DeclarationError: an argument has a value that cannot be passed, or the grid another form.
     """
+    _count_in_fingerprints()
     operands: list[Any] = []
     outputs: list[ShapeDtype] = []
     written: dict[str, int] = {}
@@ -230,6 +232,22 @@ def bind_triton_kernel(call: TritonCall) -> list[Any]:
         options=tuple(sorted(call.options.items())),
     )
     return [results[written[name]] for name in call.order]
+
+
+# What Triton compiles of a function: its source, which alone has all annotations, and the values of the names in it.
+def _read_function(value: Any, reader: Reader) -> None:
+    before, reader.reads_code = reader.reads_code, True
+    try:
+        reader.add_all("triton", (value.src, getattr(value, "noinline", False), value.fn))
+    finally:
+        reader.reads_code = before
+
+
+@functools.cache
+def _count_in_fingerprints() -> None:
+    from triton.runtime.jit import JITCallable  # noqa: PLC0415 - an optional package
+
+    reads(JITCallable)(_read_function)
 
 
 # What a value that cannot be passed is, and what to write; or "".

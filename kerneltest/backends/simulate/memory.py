@@ -243,9 +243,7 @@ class AccessChecker:
         buffer.written[positions] = True
         return undefined
 
-    def check_address(
-        self, access: MemoryAccess, where: Sequence[Array], undefined: Sequence[Array | None]
-    ) -> None:
+    def check_address(self, access: MemoryAccess, where: Sequence[Array], undefined: Sequence[Array | None]) -> None:
         """Checks that an access's offsets and masks are defined, given these and their undefined elements."""
         if depends_on_undefined(where, undefined):
             visit = Visit(access.kind, place=access.place)
