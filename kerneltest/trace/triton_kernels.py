@@ -259,8 +259,14 @@ def _problem(parameter: Any, value: Any, is_array: bool) -> str:
     return f"{value!r}: pass an array or a number of 64 bits, or annotate it with tl.constexpr in the kernel"
 
 
-def launch_by_triton(error: BaseException) -> str:
-    """Returns that a kernel was launched by Triton itself, if an error was raised there, and what to write; or ""."""
+def triton_limit(error: BaseException) -> str:
+    """Returns why a function that uses Triton cannot be traced, and what to write; "" for an error of another kind."""
+    said = exception_text(error)
+    if "Differentiation rule for 'triton_kernel" in said:
+        return (
+            "JAX takes no derivative of a kernel in Triton: pair a function that has one by jax.custom_vjp, or leave "
+            f"out grad=; JAX said: {said}"
+        )
     frames = traceback.extract_tb(error.__traceback__)
     inside = [i for i, frame in enumerate(frames) if frame.filename.endswith("triton/runtime/jit.py")]
     if not any(frames[i].name == "run" for i in inside):
@@ -269,8 +275,7 @@ def launch_by_triton(error: BaseException) -> str:
     place = f"{relative_path(frames[number - 1].filename)}:{frames[number - 1].lineno}"
     return (
         f"the kernel is launched as kernel[grid](...), for which Triton needs a GPU and arrays there ({place}): pair "
-        "kt.triton_kernel(kernel, grid=..., outputs=...), or call it by jax_triton.triton_call; Triton said: "
-        f"{exception_text(error)}"
+        f"kt.triton_kernel(kernel, grid=..., outputs=...), or call it by jax_triton.triton_call; Triton said: {said}"
     )
 
 

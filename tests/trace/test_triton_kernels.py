@@ -537,15 +537,35 @@ def test_jax_triton_itself() -> None:
     assert not check(lambda x: function(x, 99), lambda x: x + 0.1).ok
 
 
-def test_a_launch_by_triton_is_not_the_kernels_fault() -> None:
-    def function(x: jax.Array) -> jax.Array:
-        out = jnp.empty_like(x)
-        tenth[(1,)](x, 100, out, block=128)
-        return out
+def launched(x: jax.Array) -> jax.Array:
+    out = jnp.empty_like(x)
+    tenth[(1,)](x, 100, out, block=128)
+    return out
 
+
+def differentiated(x: jax.Array) -> jax.Array:
+    return jax.vjp(jaxed(tenth), x)[0]
+
+
+def differentiated_by_jax_triton(x: jax.Array) -> jax.Array:
+    return jax.vjp(lambda x: standin_call(tenth, x, Static(100), Output(0)), x)[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (launched, "pair kt.triton_kernel("),
+        (differentiated, "pair a function that has one by jax.custom_vjp"),
+        (differentiated_by_jax_triton, "pair a function that has one by jax.custom_vjp"),
+    ],
+)
+def test_what_triton_or_jax_lacks_is_not_the_kernels_fault(
+    function: Callable[[jax.Array], jax.Array], words: str
+) -> None:
     result = check(function, lambda x: x + 0.1)
     assert not result.findings
-    assert "pair kt.triton_kernel(" in str(result)
+    assert words in str(result)
+    assert set(result.unavailable) == {"simulate:sm_90"}
 
 
 def plain(x: Any) -> Any:
