@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.simulate.ir import Operation, Region, Rule, any_operand, dense_masks, unsupported_failure
+from kerneltest.backends.simulate.ir import Operation, Region, Rule, dense_masks, undefined_logical, unsupported_failure
 from kerneltest.backends.simulate.memory import Launch, MemoryAccess
 from kerneltest.core.details import Access, UndefinedCause, UndefinedSource
 from kerneltest.core.dtypes import Array
@@ -108,7 +108,7 @@ def choose(condition: Array, yes: Array, no: Array) -> Array:
 
 
 _SELECT = Rule(choose, lambda values, masks: choose(values[0], *dense_masks(values[1:], masks[1:])))
-_BOTH = Rule(np.logical_and, any_operand)
+_BOTH = Rule(np.logical_and, undefined_logical(determining=False))
 
 _FIRST_SWEEP = 128  # masks of undefined elements, before those of dead values are dropped for the first time
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.backends.simulate.ir import dense_masks
 from kerneltest.core.details import (
     Access,
     InputModified,
@@ -17,7 +18,6 @@ from kerneltest.core.details import (
     UndefinedSource,
     Visit,
 )
-from kerneltest.backends.simulate.ir import dense_masks
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict

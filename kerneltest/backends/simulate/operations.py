@@ -23,6 +23,7 @@ from kerneltest.backends.simulate.ir import (
     Semantics,
     any_operand,
     dense_masks,
+    undefined_logical,
     unsupported_failure,
 )
 from kerneltest.backends.simulate.memory import MemoryAccess, program_coordinates, uninitialised_value
@@ -33,18 +34,6 @@ from kerneltest.numerics import device_operations as device
 from kerneltest.trace.primitives import PRIMITIVES
 
 # Elementwise arithmetic, comparisons and casts, with the results that devices give.
-
-
-def _undefined_logical(determining: bool) -> Callable[[Sequence[Array], Sequence[Mask]], Array]:
-    """Returns the undefined elements of a conjunction or disjunction: False or True determines it by itself."""
-
-    def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
-        (a, b), (ua, ub) = values, (np.asarray(False) if mask is None else mask for mask in masks)
-        if a.dtype != np.bool_:
-            return np.logical_or(ua, ub)
-        return np.asarray((ua & ub) | (ua & (b != determining)) | (ub & (a != determining)))
-
-    return undefined
 
 
 def _undefined_select(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
@@ -649,8 +638,8 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.minsi": _elementwise(np.minimum),
     "arith.maxui": _elementwise(device.as_unsigned(np.maximum)),
     "arith.minui": _elementwise(device.as_unsigned(np.minimum)),
-    "arith.andi": _elementwise(np.bitwise_and, _undefined_logical(determining=False)),
-    "arith.ori": _elementwise(np.bitwise_or, _undefined_logical(determining=True)),
+    "arith.andi": _elementwise(np.bitwise_and, undefined_logical(determining=False)),
+    "arith.ori": _elementwise(np.bitwise_or, undefined_logical(determining=True)),
     "arith.xori": _elementwise(np.bitwise_xor),
     "arith.shli": _elementwise(device.shift_left),
     "arith.shrsi": _elementwise(device.shift_right_arithmetic),
