@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import linecache
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -29,9 +30,11 @@ from kerneltest.backends.simulate import triton_formula  # noqa: E402, F401 - ev
 from kerneltest.backends.simulate.simulation import parse_body  # noqa: E402
 from kerneltest.core.dtypes import ShapeDtype  # noqa: E402
 from kerneltest.core.failures import assign_blame  # noqa: E402
+from kerneltest.core.fingerprint import Fingerprint  # noqa: E402
 from kerneltest.core.targets import TARGETS  # noqa: E402
 from kerneltest.judge.formula import FORMULA_ARITHMETIC  # noqa: E402
 from kerneltest.trace.jax_compat.jax_triton import jax_triton_limit  # noqa: E402
+from kerneltest.trace.jaxpr_digest import jaxpr_fingerprint  # noqa: E402
 from kerneltest.trace.tracing import trace_function  # noqa: E402
 from kerneltest.trace.triton_kernels import (  # noqa: E402
     Evaluation,
@@ -320,6 +323,63 @@ def test_each_configuration_is_a_signature_and_heuristics_are_evaluated() -> Non
     assert {"config=1" in f.signature.__str__() for f in result.findings} == {True}
 
 
+# Fingerprints, under which verdicts are reused.
+
+COUNTED = """
+import triton
+import triton.language as tl
+
+SHIFT = tl.constexpr(1)
+class Numbers:
+    shift = tl.constexpr(1)
+
+@triton.jit
+def shifted(x, by: tl.constexpr):
+    return x + SHIFT + by + Numbers.shift
+
+@triton.jit
+def kernel(x, out, block: tl.constexpr):
+    at = tl.arange(0, block)
+    zero: tl.constexpr = 0
+    tl.store(out + at, shifted(tl.load(x + at), zero))
+"""
+
+
+def counted(folder: Path, source: str = COUNTED, block: int = 64, **options: int) -> Fingerprint:
+    path = folder / "counted.py"
+    path.write_text(source, encoding="utf-8")
+    linecache.checkcache(str(path))  # Triton reads the source of functions
+    module = types.ModuleType("counted")
+    exec(compile(source, str(path), "exec"), module.__dict__)
+    constants = {"block": block}
+    function = kt.triton_kernel(module.kernel, grid=(1,), outputs={"out": "x"}, constants=constants, **options)
+    return jaxpr_fingerprint(jax.make_jaxpr(function)(jax.ShapeDtypeStruct((64,), jnp.float32)))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("SHIFT = tl.constexpr(1)", "SHIFT = tl.constexpr(2)"),
+        ("    shift = tl.constexpr(1)", "    shift = tl.constexpr(2)"),
+        ("x + SHIFT + by", "x - SHIFT + by"),
+        ("shifted(x, by: tl.constexpr)", "shifted(x, by)"),
+        ("zero: tl.constexpr = 0", "zero = 0"),
+        ("@triton.jit\ndef shifted", "@triton.jit(noinline=True)\ndef shifted"),
+        {"block": 32},
+        {"num_warps": 8},
+    ],
+    ids=str,
+)
+def test_all_that_triton_compiles_counts_in_fingerprints(edit: Any, tmp_path: Path) -> None:
+    before = counted(tmp_path)
+    assert counted(tmp_path, COUNTED.replace("\n\n", "\n\n# a remark\n\n")) == before
+    if isinstance(edit, tuple):
+        assert edit[0] in COUNTED
+        assert counted(tmp_path, COUNTED.replace(*edit)) != before
+    else:
+        assert counted(tmp_path, **edit) != before
+
+
 # Calls by jax_triton, of which a stand-in makes the same equation.
 
 _standin = Primitive("triton_kernel_call")
@@ -475,15 +535,35 @@ def test_jax_triton_itself() -> None:
     assert not check(lambda x: function(x, 99), lambda x: x + 0.1).ok
 
 
-def test_a_launch_by_triton_is_not_the_kernels_fault() -> None:
-    def function(x: jax.Array) -> jax.Array:
-        out = jnp.empty_like(x)
-        tenth[(1,)](x, 100, out, block=128)
-        return out
+def launched(x: jax.Array) -> jax.Array:
+    out = jnp.empty_like(x)
+    tenth[(1,)](x, 100, out, block=128)
+    return out
 
+
+def differentiated(x: jax.Array) -> jax.Array:
+    return jax.vjp(jaxed(tenth), x)[0]
+
+
+def differentiated_by_jax_triton(x: jax.Array) -> jax.Array:
+    return jax.vjp(lambda x: standin_call(tenth, x, Static(100), Output(0)), x)[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (launched, "pair kt.triton_kernel("),
+        (differentiated, "pair a function that has one by jax.custom_vjp"),
+        (differentiated_by_jax_triton, "pair a function that has one by jax.custom_vjp"),
+    ],
+)
+def test_what_triton_or_jax_lacks_is_not_the_kernels_fault(
+    function: Callable[[jax.Array], jax.Array], words: str
+) -> None:
     result = check(function, lambda x: x + 0.1)
     assert not result.findings
-    assert "pair kt.triton_kernel(" in str(result)
+    assert words in str(result)
+    assert set(result.unavailable) == {"simulate:sm_90"}
 
 
 def plain(x: Any) -> Any:

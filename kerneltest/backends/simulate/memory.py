@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.backends.simulate.ir import dense_masks
 from kerneltest.core.details import (
     Access,
     InputModified,
@@ -242,9 +243,9 @@ class AccessChecker:
         buffer.written[positions] = True
         return undefined
 
-    def check_address(self, access: MemoryAccess, masks: Sequence[Array | None]) -> None:
-        """Checks that an access's offsets and masks are defined, given a mask of the undefined elements of each."""
-        if any(mask is not None and mask.any() for mask in masks):
+    def check_address(self, access: MemoryAccess, where: Sequence[Array], undefined: Sequence[Array | None]) -> None:
+        """Checks that an access's offsets and masks are defined, given these and their undefined elements."""
+        if depends_on_undefined(where, undefined):
             visit = Visit(access.kind, place=access.place)
             self.add(Verdict.UNINITIALISED, MemoryFault("", visit, access.buffer.name, undefined_address=True))
 
@@ -434,3 +435,17 @@ def intersect_masks(masks: Sequence[Array], axes: int) -> Array:
     for mask in masks:
         enabled = enabled & mask.reshape(*mask.shape, *(1,) * (axes - mask.ndim))
     return enabled
+
+
+def depends_on_undefined(where: Sequence[Array], undefined: Sequence[Array | None]) -> bool:
+    """Returns whether the offset or a mask of a lane is undefined that no defined mask disables.
+
+    `where` are the offsets, followed by masks, and `undefined` the undefined elements of each.
+    """
+    if all(lanes is None for lanes in undefined):
+        return False
+    lanes, *of_masks = dense_masks(where, undefined)
+    offset, *masks = where
+    possible = intersect_masks([mask | unknown for mask, unknown in zip(masks, of_masks, strict=True)], offset.ndim)
+    known = intersect_masks([~unknown for unknown in of_masks], offset.ndim)
+    return bool((possible & (lanes | ~known)).any())

@@ -23,6 +23,7 @@ from kerneltest.backends.simulate.ir import (
     Semantics,
     any_operand,
     dense_masks,
+    undefined_logical,
     unsupported_failure,
 )
 from kerneltest.backends.simulate.memory import MemoryAccess, program_coordinates, uninitialised_value
@@ -33,18 +34,6 @@ from kerneltest.numerics import device_operations as device
 from kerneltest.trace.primitives import PRIMITIVES
 
 # Elementwise arithmetic, comparisons and casts, with the results that devices give.
-
-
-def _undefined_logical(determining: bool) -> Callable[[Sequence[Array], Sequence[Mask]], Array]:
-    """Returns the undefined elements of a conjunction or disjunction: False or True determines it by itself."""
-
-    def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
-        (a, b), (ua, ub) = values, (np.asarray(False) if mask is None else mask for mask in masks)
-        if a.dtype != np.bool_:
-            return np.logical_or(ua, ub)
-        return np.asarray((ua & ub) | (ua & (b != determining)) | (ub & (a != determining)))
-
-    return undefined
 
 
 def _undefined_select(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
@@ -395,7 +384,7 @@ def _run_store(interpreter: IRInterpreter, op: Operation, operands: Sequence[Val
 def _atomic_rmw(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
     """Runs `tt.atomic_rmw`: an atomic read, modification and write."""
     pointer, value, *mask = operands
-    combine = _RMW[op.attributes["atomic_rmw_op"]]
+    combine = op.semantics.rule(op).compute
     action = _atomic(lambda old, new: combine(old, new[None])[0])
     request = AccessRequest(op, Access.ATOMIC, action, pointer, mask[0] if mask else None, [value])
     return [interpreter.access(request)]
@@ -498,6 +487,7 @@ def _add_floats(old: Array, new: Array) -> Array:
     return np.where(np.abs(total) < tiny, 0, total).astype(dtype).view(old.dtype)
 
 
+FLOAT_ADD = 5
 # By Triton's number of the operation.
 _RMW: Mapping[int, Compute] = {
     **{
@@ -505,7 +495,7 @@ _RMW: Mapping[int, Compute] = {
         for number, name in ((1, "and"), (2, "or"), (3, "xor"), (4, "add"), (6, "max"), (7, "min"))
     },
     **{number: device.as_unsigned(device.UPDATES[name]) for number, name in ((8, "max"), (9, "min"))},
-    5: _add_floats,
+    FLOAT_ADD: _add_floats,
     10: lambda old, new: new,
 }
 
@@ -648,8 +638,8 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.minsi": _elementwise(np.minimum),
     "arith.maxui": _elementwise(device.as_unsigned(np.maximum)),
     "arith.minui": _elementwise(device.as_unsigned(np.minimum)),
-    "arith.andi": _elementwise(np.bitwise_and, _undefined_logical(determining=False)),
-    "arith.ori": _elementwise(np.bitwise_or, _undefined_logical(determining=True)),
+    "arith.andi": _elementwise(np.bitwise_and, undefined_logical(determining=False)),
+    "arith.ori": _elementwise(np.bitwise_or, undefined_logical(determining=True)),
     "arith.xori": _elementwise(np.bitwise_xor),
     "arith.shli": _elementwise(device.shift_left),
     "arith.shrsi": _elementwise(device.shift_right_arithmetic),
@@ -710,7 +700,9 @@ OPERATIONS: Mapping[str, Semantics] = {
     "tt.addptr": Semantics(execute=_advance, bare=True),
     "tt.load": Semantics(execute=_run_load),
     "tt.store": Semantics(execute=_run_store, has_effect=True),
-    "tt.atomic_rmw": Semantics(execute=_atomic_rmw, has_effect=True),
+    "tt.atomic_rmw": Semantics(
+        lambda op: Rule(_RMW[op.attributes["atomic_rmw_op"]], any_operand), _atomic_rmw, has_effect=True
+    ),
     "tt.atomic_cas": Semantics(execute=_atomic_cas, has_effect=True),
     **dict.fromkeys(
         ("tt.print", "tt.assert", "gpu.barrier", "tt.debug_barrier"),

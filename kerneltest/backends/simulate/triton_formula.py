@@ -14,7 +14,7 @@ import numpy as np
 from kerneltest.backends.codegen.tiers import lower_call
 from kerneltest.backends.simulate.ir import Compute, Operation, Region, Rule, Type, unsupported_failure
 from kerneltest.backends.simulate.memory import SimulatedBuffer, signless
-from kerneltest.backends.simulate.operations import plain_name
+from kerneltest.backends.simulate.operations import FLOAT_ADD, plain_name
 from kerneltest.backends.simulate.simulation import Simulation, TritonReader, allocate, parse_body
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_promotable
 from kerneltest.core.precision import FLOAT32
@@ -75,7 +75,8 @@ class _Sample:
 
     def _operation(self, op: Operation) -> Operation:
         inner = replace(op, regions=tuple(map(self.rounded, op.regions)))
-        if op.semantics.execute is not None or not any(t.dtype == _FLOAT64 and not t.pointer for t in op.types):
+        by_rule = op.semantics.execute is None or op.name == "tt.atomic_rmw"
+        if not by_rule or not any(t.dtype == _FLOAT64 and not t.pointer for t in op.types):
             return inner
         return replace(inner, semantics=replace(op.semantics, rule=lambda _: self._rule(inner)))
 
@@ -85,7 +86,8 @@ class _Sample:
             return replace(rule, compute=lambda a, b, c: self._dot(op, rule.compute, a, b, c))
         if name == "arith.constant":
             return replace(rule, compute=lambda: self._constant(rule.compute()))
-        if name not in _ROUNDS and not name.startswith("math."):
+        adds = name == "tt.atomic_rmw" and op.attributes["atomic_rmw_op"] == FLOAT_ADD
+        if not adds and name not in _ROUNDS and not name.startswith("math."):
             return rule
         function = plain_name(op.attributes["symbol"]) if name == "tt.extern_elementwise" else _NAMES.get(name, name)
         known = self._precision.ulps.get(function.removeprefix("math.")) if self._precision is not None else None
