@@ -451,13 +451,12 @@ class Evaluation:
 
     Attributes:
       promotes: whether floats of 16 bits or more are computed in float64.
-      samples: the `SampleArithmetic` in which each operation is rounded at random; None for no rounding.
-      row: the number of the sample, of which 0 is not rounded.
+      samples: the `SampleArithmetic` in which each operation is rounded at random; None for no rounding. Its samples
+        follow one another, for each case in turn.
     """
 
     promotes: bool
     samples: Any = None
-    row: int = 0
 
 
 Evaluator = Callable[[Equation, Sequence[Array], Evaluation], list[Array]]
@@ -465,12 +464,12 @@ _evaluators: list[Evaluator] = []
 
 
 def register_evaluator(evaluator: Evaluator) -> None:
-    """Sets the function that evaluates a call on arrays, and returns its outputs."""
+    """Sets what `evaluate_call` calls."""
     _evaluators[:] = [evaluator]
 
 
 def evaluate_call(equation: Equation, operands: Sequence[Array], how: Evaluation) -> list[Array]:
-    """Returns the outputs of a call on arrays.
+    """Returns the outputs (rows, *shape) of a call on arrays (rows, *shape), or (1, *shape) if all rows share one.
 
     Raises:
       Failure: as the simulator does.

@@ -26,7 +26,7 @@ from kernels.vector_add import vector_add  # noqa: E402
 from kerneltest.backends import device as device_module  # noqa: E402
 from kerneltest.backends import jitted  # noqa: E402
 from kerneltest.backends.registry import resolve  # noqa: E402
-from kerneltest.backends.simulate import triton_formula  # noqa: E402, F401 - evaluates calls
+from kerneltest.backends.simulate import triton_formula  # noqa: E402 - evaluates calls
 from kerneltest.backends.simulate.simulation import parse_body  # noqa: E402
 from kerneltest.core.dtypes import ShapeDtype  # noqa: E402
 from kerneltest.core.failures import assign_blame  # noqa: E402
@@ -50,6 +50,7 @@ from tests.found import records  # noqa: E402
 Given = Mapping[str, Any]
 VECTOR = jax.ShapeDtypeStruct((100,), jnp.float32)
 MATRIX = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+ROWS = FORMULA_ARITHMETIC.rows
 
 
 @triton.jit
@@ -289,8 +290,8 @@ def test_arrays_of_every_dtype_are_passed_or_refused(dtype: str, works: bool) ->
     equation = call_of(function, jax.ShapeDtypeStruct((64,), dtype))
     if works:
         x = np.arange(64).astype(dtype)
-        (out,) = evaluate_call(equation, [x], Evaluation(promotes=False))
-        np.testing.assert_array_equal(out, x)
+        (out,) = evaluate_call(equation, [x[None]], Evaluation(promotes=False))
+        np.testing.assert_array_equal(out[0], x)
     else:
         with pytest.raises(kt.Failure, match=f"no pointers to {dtype}, the dtype of x"):
             triton_ir(equation, TARGETS["sm_90"])
@@ -664,26 +665,54 @@ def test_products_name_their_precision(precision: str | None, reduced: bool) -> 
 
 def test_floats_are_promoted_and_rounded_in_samples() -> None:
     equation = call_of(test_in_triton.softmax.kernel, jax.ShapeDtypeStruct((2, 40), jnp.float16))
-    x = np.random.default_rng(0).normal(size=(2, 40))
-    exact = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    x = np.random.default_rng(0).normal(size=(1, 2, 40))
+    exact = np.exp(x) / np.exp(x).sum(2, keepdims=True)
     (own,) = evaluate_call(equation, [x.astype(np.float16)], Evaluation(promotes=False))
     assert own.dtype == np.float16
     (promoted,) = evaluate_call(equation, [x], Evaluation(promotes=True))
     assert promoted.dtype == np.float64
     np.testing.assert_allclose(promoted, exact, rtol=1e-14)
-    samples = [evaluate_call(equation, [x], Evaluation(True, FORMULA_ARITHMETIC, row))[0] for row in range(4)]
-    assert np.array_equal(samples[0], promoted)
-    moved = np.abs(np.array(samples[1:]) / promoted - 1)
+    (samples,) = evaluate_call(equation, [np.repeat(x, ROWS, 0)], Evaluation(True, FORMULA_ARITHMETIC))
+    assert np.array_equal(samples[:1], promoted)
+    moved = np.abs(samples[1:] / promoted - 1)
     unit = FORMULA_ARITHMETIC.fmt.unit_roundoff
     assert unit / 8 < moved.max() < 32 * unit
+    assert len(np.unique(samples[:, 0, 0])) == ROWS
 
 
 def test_a_number_that_float32_rounds_does_not_accuse_a_kernel() -> None:
-    equation, zeros = call_of(jaxed(tenth), VECTOR), np.zeros(100)
-    rows = [evaluate_call(equation, [zeros], Evaluation(True, FORMULA_ARITHMETIC, row))[0] for row in range(9)]
-    assert 2.0**-26 < np.max(np.abs(np.array(rows) / rows[0] - 1)) < 2.0**-23
+    equation, zeros = call_of(jaxed(tenth), VECTOR), np.zeros((ROWS, 100))
+    (rows,) = evaluate_call(equation, [zeros], Evaluation(True, FORMULA_ARITHMETIC))
+    assert 2.0**-26 < np.max(np.abs(rows / rows[0] - 1)) < 2.0**-23
     assert check(jaxed(tenth), lambda x: x + 0.1).ok
     assert not check(jaxed(tenth), lambda x: x + 0.1001).ok
+
+
+@pytest.mark.parametrize("most", [1, 2**9, 2**18], ids=["one by one", "a few samples", "all"])
+@pytest.mark.parametrize("samples", [None, FORMULA_ARITHMETIC], ids=["exact", "rounded"])
+def test_no_case_depends_on_another(most: int, samples: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    @triton.jit
+    def summed(x, n, out, total, block: tl.constexpr):
+        at = tl.program_id(0) * block + tl.arange(0, block)
+        y = tl.exp(tl.load(x + at, mask=at < n, other=-float("inf")) + 0.25)
+        tl.store(out + at, tl.cumsum(y), mask=at < n)
+        tl.atomic_add(total, tl.sum(y))
+        tl.atomic_add(total + 1, tl.sum(y), mask=tl.program_id(0) > 0)
+
+    monkeypatch.setattr(triton_formula, "_MOST_ELEMENTS", most)
+    outputs = {"out": "x", "total": np.zeros(2, np.float32)}
+    function = kt.triton_kernel(summed, grid=(4,), outputs=outputs, constants={"n": 100, "block": 32})
+    equation, how = call_of(function, VECTOR), Evaluation(True, samples)
+    cases = np.random.default_rng(0).normal(size=(5, 1, 100))
+    count = 1 if samples is None else ROWS
+    more = [np.zeros((1, *variable.aval.shape)) for variable in equation.invars[1:]]
+    together = evaluate_call(equation, [np.repeat(cases, count, 1).reshape(-1, 100), *more], how)
+    for number, case in enumerate(cases):
+        alone = evaluate_call(equation, [np.repeat(case, count, 0), *more], how)
+        for one, all_ in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one, all_[number * count : (number + 1) * count])
+        y = np.exp(case[0] + 0.25)
+        np.testing.assert_allclose(alone[1][0], [y.sum(), y[32:].sum()], rtol=1e-14)
 
 
 def test_indices_that_overflow_are_found_at_production_sizes() -> None:

@@ -80,6 +80,7 @@ class SimulatedBuffer:
     # the values that programs store to each raced element, by its flat offset
     race_values: dict[int, list[Any]] = field(default_factory=dict)
     atomically_updated: bool = False  # whether no element is final before all programs have run
+    copies: int = 1  # of the array, one after another in `data`; each is that of as many programs in turn
 
     def __post_init__(self) -> None:
         self.reset()
@@ -93,11 +94,14 @@ class SimulatedBuffer:
     @property
     def size(self) -> int:
         """The length in elements."""
-        return self.data.size
+        return self.data.size // self.copies
 
     def positions(self, offset: Array) -> Array:
-        """Returns the positions in `data` of the elements at some offsets within the buffer."""
-        return offset
+        """Returns the positions in `data` of the elements at some offsets (programs, ...) within the buffer."""
+        if self.copies == 1:
+            return offset
+        first = np.repeat(np.arange(self.copies) * self.size, len(offset) // self.copies)
+        return np.asarray(offset + first.reshape(-1, *(1,) * (offset.ndim - 1)))
 
     def gather(self, positions: Array, offset: Array) -> Array:
         """Returns the values of some elements, given their positions in `data` and their offsets."""
@@ -407,7 +411,7 @@ class Launch:
     """Programs and the buffers that they share, in the order of the function's arguments."""
 
     grid: tuple[int, int, int]
-    programs: Array  # the linear ids of those that run, in ascending order, int32 (programs,)
+    programs: Array  # the linear ids of those that run, in ascending order for each copy, int32 (programs,)
     buffers: Sequence[SimulatedBuffer]
     checker: AccessChecker
     # whether an address, a mask or a branch depends on loaded values, so that every access is checked when it happens
@@ -419,7 +423,7 @@ class Launch:
         buffer, (offset, *masks) = self.buffers[number], where
         enabled = intersect_masks(masks, offset.ndim)
         shape = np.broadcast_shapes(offset.shape, enabled.shape)
-        if buffer.writable:
+        if buffer.writable or buffer.copies > 1:
             shape = (self.programs.size, *shape[1:])  # races depend on which program accesses an element
         self._accesses += 1
         offset, enabled = np.broadcast_to(offset, shape), np.broadcast_to(enabled, shape)

@@ -289,7 +289,8 @@ def _scan(op: Operation) -> Rule:
             early = (slice(None),) * axis + (slice(0, length - distance),)
             late = (slice(None),) * axis + (slice(distance, None),)
             joined = combine(*(x[early] for x in parts), *(x[late] for x in parts))
-            parts = tuple(np.concatenate((x[head], y), axis) for x, y in zip(parts, joined, strict=True))
+            heads = [np.broadcast_to(x[head], (len(y), *x[head].shape[1:])) for x, y in zip(parts, joined, strict=True)]
+            parts = tuple(map(partial(np.concatenate, axis=axis), zip(heads, joined, strict=True)))
             distance *= 2
         return tuple(np.flip(x, axis) for x in parts) if is_reversed else parts
 
@@ -385,7 +386,7 @@ def _atomic_rmw(interpreter: IRInterpreter, op: Operation, operands: Sequence[Va
     """Runs `tt.atomic_rmw`: an atomic read, modification and write."""
     pointer, value, *mask = operands
     combine = op.semantics.rule(op).compute
-    action = _atomic(lambda old, new: combine(old, new[None])[0])
+    action = _atomic(combine)
     request = AccessRequest(op, Access.ATOMIC, action, pointer, mask[0] if mask else None, [value])
     return [interpreter.access(request)]
 
@@ -393,7 +394,7 @@ def _atomic_rmw(interpreter: IRInterpreter, op: Operation, operands: Sequence[Va
 def _atomic_cas(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
     """Runs `tt.atomic_cas`: a write to elements that hold the expected value."""
     pointer, *rest = operands
-    action = _atomic(lambda old, expected, new: new if old[0] == expected else old[0])
+    action = _atomic(lambda old, expected, new: np.asarray(np.where(old == expected, new, old)))
     return [interpreter.access(AccessRequest(op, Access.ATOMIC, action, pointer, None, rest))]
 
 
@@ -453,24 +454,25 @@ def _atomic(update: Callable[..., Array]) -> Action:
         access: MemoryAccess, unread: Array | None, operands: Sequence[Array], masks: Sequence[Mask]
     ) -> tuple[Array, Array | None]:
         buffer, inside = access.buffer, access.inside
-        spread = [np.broadcast_to(operand, inside.shape) for operand in operands]
-        data = buffer.data.view(spread[0].dtype)  # the pointer may have been cast: floats are compared by their bits
-        before = np.zeros(inside.shape, data.dtype)
         undefined = np.zeros(inside.shape, bool) if unread is None else unread & inside
-        for lane in map(tuple, np.argwhere(inside)):
-            at = access.positions[lane]
-            old = data[at : at + 1].copy()
-            before[lane] = old[0]
-            data[at] = update(old, *(operand[lane] for operand in spread))
+        rows = buffer.copies, -1
+        spread = [np.broadcast_to(operand, inside.shape).reshape(rows) for operand in operands]
+        data = buffer.data.view(spread[0].dtype)  # the pointer may have been cast: floats are compared by their bits
+        before = np.zeros((buffer.copies, spread[0].shape[1]), data.dtype)
+        positions, lanes, unsure = (x.reshape(rows) for x in (access.positions, inside, undefined))
+        for lane in np.flatnonzero(lanes.any(0)):
+            at, acts = positions[:, lane], lanes[:, lane]
+            before[:, lane] = old = np.where(acts, data[at], 0)
+            data[at[acts]] = update(old, *(operand[:, lane] for operand in spread))[acts]
             if buffer.undefined is not None:
-                undefined[lane] |= buffer.undefined[at]
+                unsure[:, lane] |= buffer.undefined[at] & acts
         known = [mask for mask in masks if mask is not None]
         if known or undefined.any():
             if buffer.undefined is None:
                 buffer.undefined = np.zeros(buffer.data.size, bool)
             bad = functools.reduce(np.logical_or, known, undefined)
             buffer.undefined[access.positions[inside & bad]] = True
-        return before, undefined if undefined.any() else None
+        return before.reshape(inside.shape), undefined if undefined.any() else None
 
     return act
 

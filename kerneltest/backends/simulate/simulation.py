@@ -74,7 +74,7 @@ class Simulation:
       inputs, outputs: buffers in the function's order of arguments. An output that shares an input's memory is the same
         object as the input.
       hints: possible causes of an access past a buffer's end, by the buffer's name.
-      programs: the linear ids of the programs to run; by default all.
+      programs: the linear ids of the programs to run; by default all, for each copy that the buffers hold.
       arguments: as for `new_launch`.
     """
 
@@ -89,7 +89,8 @@ class Simulation:
         arguments: Sequence[int | np.generic] | None = None,
     ) -> None:
         if programs is None:
-            programs = np.arange(int(np.prod(grid)), dtype=np.int32)
+            copies = max((buffer.copies for buffer in (*inputs, *outputs)), default=1)
+            programs = np.tile(np.arange(int(np.prod(grid)), dtype=np.int32), copies)
         self.launch, pointers = new_launch(grid, inputs, outputs, hints, programs, arguments)
         self._memory = list({id(buffer): buffer for buffer in self.launch.buffers}.values())
         self._tape = Tape()

@@ -89,11 +89,11 @@ class SamplingRules(KernelRules):
 
         return sample
 
-    def evaluation(self, row: int) -> Evaluation:
+    @property
+    def evaluation(self) -> Evaluation:
         """As for `KernelRules`: each row is a sample, and those of each case have the same noise."""
-        if self._arithmetic.counters:
-            return Evaluation(self.promotes)  # its operands are not made of counters
-        return Evaluation(self.promotes, self._arithmetic, row % self._arithmetic.rows)
+        has_counters = self._arithmetic.counters  # the operands are not made of them
+        return Evaluation(self.promotes, None if has_counters else self._arithmetic)
 
     def multiply(self, a: Array, b: Array, dtype: DType) -> Array:
         """The product of matrices, rounded inside an equation that is."""
