@@ -64,7 +64,7 @@ class Precision:
       narrow_products: whether operands computed from 16-bit arguments may be rounded to 16 bits for a product.
       exact_quotients: whether a quotient is exact if it is representable, and so is the product with the reciprocal.
       accumulate: by operand dtype, the format in which a matrix product is summed; float32 for other dtypes.
-      aligns_subnormals: whether a product of a subnormal operand is added as if the operand were the smallest normal.
+      aligns_subnormals: whether products are aligned as if zeros and subnormal operands were the least normal number.
       sums_once: whether a sum is rounded once, as if its terms were added in a wider format.
       approximated: by function, the relative error of an approximation that a kernel computes on purpose.
       bits_lost: by how many bits results are shorter than their format.
@@ -211,7 +211,7 @@ FUNCTIONS = frozenset(_NVIDIA) - frozenset("add subtract multiply square rsqrt".
 XLA_CPU = Precision("XLA on a CPU", _XLA_CPU, flushes=True, exact_quotients=True)  # flushes: jax-ml/jax issue 16200
 # Inside Pallas kernels. Functions flush through their approximations (ex2.approx.ftz.f32, sqrt.approx.ftz.f32).
 # Hopper's wgmma sums products of float8 in about 14 bits: DeepSeek-V3 Technical Report, section 3.5.2; Blackwell's
-# tcgen05 in 25, by DeepGEMM issue 176. Of subnormal float16, sums were off by 0.86 times 2^-38 |y| on an H200.
+# tcgen05 in 25, by DeepGEMM issue 176. Beside zeros and subnormal float16, sums lose 2^-38 |y| (measured).
 NVIDIA = Precision(
     "NVIDIA",
     _NVIDIA,

@@ -147,14 +147,13 @@ def product(
         one_a, one_b, one_exact = (rounding.row(each, 0) for each in (a, b, exact))
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
         partial = product_partial_sums(one_a, one_b, one_exact, mass, squares)
-        if operands is not None and not wide and rounding.ask("aligns_subnormals"):
-            aligned = _aligned(one_a, operands), _aligned(one_b, operands)
-            if any((new != np.abs(old)).any() for new, old in zip(aligned, (one_a, one_b), strict=True)):
-                partial = np.maximum(partial, aligned[0] @ aligned[1] - mass)
         # Float32, or the format of the arithmetic if that is wider.
         fmt = max(FLOAT32, rounding.compute or FLOAT32, key=lambda each: each.precision)
         # Each product may be rounded to a multiple of the least number, as a partial sum of normal size is.
-        partial = np.where(mass > 0, np.maximum(partial, fmt.smallest_normal), partial)
+        least: float | Array = fmt.smallest_normal
+        if operands is not None and not wide and rounding.ask("aligns_subnormals"):
+            least = np.maximum(least, largest_aligned(one_a, one_b, operands))
+        partial = np.where(mass > 0, np.maximum(partial, least), partial)
         near_equal = are_nearly_equal(one_exact, mass, squares, size_of(inner))
         samples = rounding.round_sum(exact, mass, size_of(inner), fmt, partial=partial, near_equal=near_equal)
     else:
@@ -170,10 +169,27 @@ def product(
     return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
 
 
-# The magnitudes of an operand as a machine aligns its products: a subnormal number counts as the least normal.
-def _aligned(operand: Array, fmt: FloatFormat) -> Array:
-    size = np.abs(operand)
-    return np.where((size > 0) & (size < fmt.smallest_normal), fmt.smallest_normal, size)
+def largest_aligned(left: Array, right: Array, fmt: FloatFormat) -> Array:
+    """Returns about the size to which a machine aligns the terms of matrix products, if the operands decide it.
+
+    It takes zeros and subnormal numbers, which have the same exponent bits, for numbers of the least normal size. So a
+    zero beside a large number costs digits of the other terms.
+
+    Args:
+      left: (..., rows, inner).
+      right: (..., inner, columns).
+      fmt: the format of both.
+
+    Returns:
+      (..., rows, columns), or of lengths 1; 0 where all numbers are normal.
+    """
+    one, two = np.abs(left), np.abs(right)
+    low, other = (x < fmt.smallest_normal for x in (one, two))
+    if not (low.any() or other.any()):
+        return np.zeros((1,) * left.ndim)
+    rows = low.any(-1, keepdims=True) * two.max(-2, keepdims=True, initial=0.0)
+    columns = other.any(-2, keepdims=True) * one.max(-1, keepdims=True, initial=0.0)
+    return np.asarray(fmt.smallest_normal * np.maximum(rows, columns))
 
 
 # The format to which a kernel may round operands of a product, or None, and whether these are wide.

@@ -94,6 +94,10 @@ class RuleSet:
         """The product of matrices: `multiply_matrices`."""
         return multiply_matrices(a, b, dtype)
 
+    def accumulate(self, total: Array, a: Array, b: Array, dtype: DType) -> Array:
+        """The sum of an accumulator, which has a dtype in the jaxpr, and a product of matrices."""
+        return self.updating(np.add, dtype)(total, self.multiply(a, b, self.promoted(dtype)))
+
     def updating(self, function: Callable[..., Array], dtype: DType) -> Callable[..., Array]:
         """The function by which memory of a dtype is updated, in place of NumPy's."""
         return function

@@ -41,7 +41,7 @@ from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.refused_lengths import length_declarations
 from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
 from kerneltest.trace.site_states import SiteStates
-from kerneltest.trace.triton_kernels import bind_triton_kernel, is_triton_call, launch_by_triton
+from kerneltest.trace.triton_kernels import bind_triton_kernel, is_triton_call, triton_limit
 from kerneltest.trace.walk import (
     computes_outside_calls,
     dot_precision,
@@ -61,7 +61,7 @@ from kerneltest.trace.walk import (
 
 def _tracing_failure(error: BaseException, purpose: str) -> Failure:
     hide_own_frame(error)
-    if reason := _mesh_limit(error) or launch_by_triton(error):
+    if reason := _mesh_limit(error) or triton_limit(error):
         return Failure(Verdict.UNAVAILABLE, reason)
     line = (user_line(error) or package_line(error)).strip(" ()")  # the kernel may be an installed library's
     text = _error_text(error) or source_line(line)

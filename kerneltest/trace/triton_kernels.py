@@ -22,6 +22,7 @@ from kerneltest.core.details import NotBuilt, Stage
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.extension_registry import suggest
 from kerneltest.core.failures import DeclarationError, Failure, exception_text
+from kerneltest.core.fingerprint import Reader, reads
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
@@ -190,6 +191,7 @@ def bind_triton_kernel(call: TritonCall) -> list[Any]:
     Raises:
       DeclarationError: an argument has a value that cannot be passed, or the grid another form.
     """
+    _count_in_fingerprints()
     operands: list[Any] = []
     outputs: list[ShapeDtype] = []
     written: dict[str, int] = {}
@@ -232,6 +234,22 @@ def bind_triton_kernel(call: TritonCall) -> list[Any]:
     return [results[written[name]] for name in call.order]
 
 
+# What Triton compiles of a function: its source, which alone has all annotations, and the values of the names in it.
+def _read_function(value: Any, reader: Reader) -> None:
+    before, reader.reads_code = reader.reads_code, True
+    try:
+        reader.add_all("triton", (value.src, getattr(value, "noinline", False), value.fn))
+    finally:
+        reader.reads_code = before
+
+
+@functools.cache
+def _count_in_fingerprints() -> None:
+    from triton.runtime.jit import JITCallable  # noqa: PLC0415 - an optional package
+
+    reads(JITCallable)(_read_function)
+
+
 # What a value that cannot be passed is, and what to write; or "".
 def _problem(parameter: Any, value: Any, is_array: bool) -> str:
     if parameter.is_constexpr:
@@ -241,8 +259,14 @@ def _problem(parameter: Any, value: Any, is_array: bool) -> str:
     return f"{value!r}: pass an array or a number of 64 bits, or annotate it with tl.constexpr in the kernel"
 
 
-def launch_by_triton(error: BaseException) -> str:
-    """Returns that a kernel was launched by Triton itself, if an error was raised there, and what to write; or ""."""
+def triton_limit(error: BaseException) -> str:
+    """Returns why a function that uses Triton cannot be traced, and what to write; "" for an error of another kind."""
+    said = exception_text(error)
+    if "Differentiation rule for 'triton_kernel" in said:
+        return (
+            "JAX takes no derivative of a kernel in Triton: pair a function that has one by jax.custom_vjp, or leave "
+            f"out grad=; JAX said: {said}"
+        )
     frames = traceback.extract_tb(error.__traceback__)
     inside = [i for i, frame in enumerate(frames) if frame.filename.endswith("triton/runtime/jit.py")]
     if not any(frames[i].name == "run" for i in inside):
@@ -251,8 +275,7 @@ def launch_by_triton(error: BaseException) -> str:
     place = f"{relative_path(frames[number - 1].filename)}:{frames[number - 1].lineno}"
     return (
         f"the kernel is launched as kernel[grid](...), for which Triton needs a GPU and arrays there ({place}): pair "
-        "kt.triton_kernel(kernel, grid=..., outputs=...), or call it by jax_triton.triton_call; Triton said: "
-        f"{exception_text(error)}"
+        f"kt.triton_kernel(kernel, grid=..., outputs=...), or call it by jax_triton.triton_call; Triton said: {said}"
     )
 
 
@@ -428,13 +451,12 @@ class Evaluation:
 
     Attributes:
       promotes: whether floats of 16 bits or more are computed in float64.
-      samples: the `SampleArithmetic` in which each operation is rounded at random; None for no rounding.
-      row: the number of the sample, of which 0 is not rounded.
+      samples: the `SampleArithmetic` in which each operation is rounded at random; None for no rounding. Its samples
+        follow one another, for each case in turn.
     """
 
     promotes: bool
     samples: Any = None
-    row: int = 0
 
 
 Evaluator = Callable[[Equation, Sequence[Array], Evaluation], list[Array]]
@@ -442,12 +464,12 @@ _evaluators: list[Evaluator] = []
 
 
 def register_evaluator(evaluator: Evaluator) -> None:
-    """Sets the function that evaluates a call on arrays, and returns its outputs."""
+    """Sets what `evaluate_call` calls."""
     _evaluators[:] = [evaluator]
 
 
 def evaluate_call(equation: Equation, operands: Sequence[Array], how: Evaluation) -> list[Array]:
-    """Returns the outputs of a call on arrays.
+    """Returns the outputs (rows, *shape) of a call on arrays (rows, *shape), or (1, *shape) if all rows share one.
 
     Raises:
       Failure: as the simulator does.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from kerneltest.backends.jitted import NumpyPath
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import XLA_CPU
 from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.batching import agree_within
 
 LEAVES = [np.ones(3, np.float32)]
 
@@ -111,3 +113,12 @@ def test_a_kernel_that_needs_a_compiler_is_not_covered() -> None:
     assert not path.covers("one")
     assert not _checked(path, "one")
     assert not compiler.evaluated
+
+
+@pytest.mark.parametrize(("steps", "agrees"), [(1, True), (2, False)])
+def test_two_runs_near_a_tie_may_be_rounded_to_its_two_sides(steps: int, agrees: bool) -> None:
+    """Each is within half a step of the oracle, and a little more."""
+    one = np.ones(1, ml_dtypes.bfloat16)
+    other = (one.view(np.uint16) + steps).view(one.dtype)
+    assert agree_within((np.array([2.0**-8 + 1e-6]),), (one,), (other,)) == agrees
+    assert not agree_within((np.zeros(1),), (one,), (other,))

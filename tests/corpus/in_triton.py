@@ -111,6 +111,20 @@ def column_sums(x, m, n, out, block: tl.constexpr, split: tl.constexpr, bug: tl.
         tl.atomic_add(out + column, whole)
 
 
+@triton.jit
+def added_by_index(x, indices, n, out, block: tl.constexpr, bug: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    inside = at < n
+    index = tl.load(indices + at, mask=inside)  # undefined past the end, where the sum is masked, too
+    value = tl.load(x + at, mask=inside)
+    if bug == "mask":
+        tl.atomic_add(out + index, tl.where(inside, value, 0.0))
+    elif bug == "position":
+        tl.atomic_add(out + at, value, mask=inside)
+    else:
+        tl.atomic_add(out + index, value, mask=inside)
+
+
 Given = Mapping[str, Any]
 
 
@@ -176,6 +190,22 @@ def _column_sums(bug: str) -> kt.Pairing:
     return kt.oracle_for(kernel, x=kt.array("m n", "float32"), dims=dims)(lambda x: x.sum(0))
 
 
+def _added_by_index(bug: str) -> kt.Pairing:
+    def kernel(x: jax.Array, indices: jax.Array, bins: int) -> Any:
+        call = kt.triton_kernel(
+            added_by_index,
+            grid=lambda given: (triton.cdiv(given["n"], given["block"]),),
+            outputs={"out": jnp.zeros(bins, jnp.float32)},
+            constants={"n": lambda given: given["x"].size, "block": 32, "bug": bug},
+        )
+        return call(x, indices)
+
+    dims = {"n": kt.dim(values=(50, 159)), "bins": kt.dim(values=(1, 200))}  # 159 added in turn round more than a tree
+    x, indices = kt.array("n", "float32"), kt.indices("n", into="bins")
+    paired = kt.oracle_for(kernel, x=x, indices=indices, bins=kt.dim_size("bins"), dims=dims)
+    return paired(lambda x, indices, bins: np.bincount(indices, x, bins))
+
+
 def _twins(make: Callable[[str], kt.Pairing], *rows: tuple[str, str, str, str]) -> list[Twin]:
     return [
         Twin(
@@ -228,5 +258,10 @@ IN_TRITON = (
         ("store", "parts are added without atomics", "race", "in no order"),
         ("exchange", "an atomic exchange in the place of a sum", "mismatch", ""),
         ("memory", "parts are added to unwritten memory", "special_mismatch", "got nan"),
+    ),
+    *_twins(
+        _added_by_index,
+        ("mask", "undefined indices are used", "out_of_bounds|uninitialised", "atomic at out"),
+        ("position", "the position in the place of the index", "out_of_bounds|mismatch", ""),
     ),
 )

@@ -9,7 +9,7 @@ import pytest
 
 from tests import forked
 from tests.plugins import PLUGINS
-from tests.pytest_plugin.stale_greens import WAYS, Stale
+from tests.pytest_plugin.stale_greens import WAYS, Stale, write
 
 QUICK = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", "-q")
 
@@ -60,6 +60,34 @@ def test_other_comments_and_names_of_variables_are_no_change(tmp_path: Path) -> 
     text = suite.read_text(encoding="utf-8").replace("o_ref", "out").replace("def scale", "# doubles\n\ndef scale")
     suite.write_text(text, encoding="utf-8")
     assert "judged by earlier runs" in _run(tmp_path).stdout
+
+
+IN_TRITON = """
+import kerneltest as kt
+import triton
+import triton.language as tl
+from helper import scaled
+
+@triton.jit
+def kernel(x, out, block: tl.constexpr):
+    at = tl.arange(0, block)
+    tl.store(out + at, scaled(tl.load(x + at)))
+
+scale = kt.triton_kernel(kernel, grid=(1,), outputs=dict(out="x"), constants=dict(block=4))
+doubled = kt.oracle_for(scale, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(4,))))(lambda x: 2 * x)
+"""
+SCALED = "import triton\n@triton.jit\ndef scaled(x):\n    return {} * x\n"
+
+
+def test_a_kernel_in_triton_is_reused_until_what_it_calls_changes(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    write(tmp_path, "test_suite.py", IN_TRITON)
+    write(tmp_path, "helper.py", SCALED.format(2))
+    options = ("--kt-backends", "simulate:sm_90")
+    assert "1 passed" in _run(tmp_path, *options).stdout
+    assert "judged by earlier runs" in _run(tmp_path, *options).stdout
+    write(tmp_path, "helper.py", SCALED.format(3))
+    assert "1 failed" in _run(tmp_path, *options).stdout
 
 
 REFUSES = """#!/bin/sh

@@ -16,9 +16,10 @@ from jax.experimental.pallas import triton as pltriton
 
 import kerneltest as kt
 from kerneltest.core.dtypes import Array, ShapeDtype
+from kerneltest.core.precision import FLOAT32, NVIDIA, SIMULATED, Precision
 from kerneltest.judge.formula import FORMULA_ARITHMETIC
 from kerneltest.records.sharpness import Informativeness
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import trace_function
 
@@ -232,11 +233,13 @@ def multiplied(c: float) -> Kernel:
 
         o[...] = pl.run_scoped(scope, plgpu.ACC((64, 64), jnp.float32)) * c
 
-    scratch = plgpu.SMEM((64, 64), jnp.bfloat16, transforms=tiled), plgpu.Barrier()
-    out = jax.ShapeDtypeStruct((64, 64), jnp.float32)
-    return lambda x: plgpu.kernel(
-        body, out_type=out, scratch_types=scratch, grid=(1,), grid_names=("program",)
-    )(x)  # fmt: skip
+    out, grid = jax.ShapeDtypeStruct((64, 64), jnp.float32), {"grid": (1,), "grid_names": ("program",)}
+
+    def call(x: Any) -> Any:
+        scratch = plgpu.SMEM((64, 64), x.dtype, transforms=tiled), plgpu.Barrier()
+        return plgpu.kernel(body, out_type=out, scratch_types=scratch, **grid)(x)
+
+    return call
 
 
 SCALED = [
@@ -268,6 +271,21 @@ def test_the_formula_is_evaluated_and_a_wrong_constant_shows(
     wanted = expected(x.astype(np.float64)) * RIGHT
     assert np.allclose(outputs[RIGHT], wanted, rtol=1e-7, atol=1e-12)
     assert not np.isclose(outputs[WRONG], wanted, rtol=1e-6, atol=0).any()
+
+
+@pytest.mark.parametrize(("precision", "aligns"), [(NVIDIA, True), (SIMULATED, False)])
+def test_the_sums_of_wgmma_are_rounded_as_tensor_cores_align_them(precision: Precision, aligns: bool) -> None:
+    """As in the product of a group whose other rows a kernel has set to 0: a large number beside a 0 costs digits."""
+    x = np.zeros((64, 64), np.float16)
+    x[0, 0], x[0, 8:16], x[1:8, 8:16], x[32:, 32:] = 2.0**-12 * np.pi, 2.0**-12, 2.0**10, 0.1
+    traced = trace_function(lambda x: [multiplied(1.0)(x)], (ShapeDtype(x.shape, x.dtype),), "")
+    (samples,) = PromotedKernel(traced).sample([x], SampleArithmetic(FLOAT32, precision))
+    moved = np.sqrt(np.mean((samples[1:] - samples[0]) ** 2, 0))
+    wide = np.abs(x.astype(np.float64))
+    by_sums, by_alignment = FLOAT32.unit_roundoff * (wide @ wide), FLOAT32.unit_roundoff * 2.0**-14 * 2.0**10
+    assert (moved[32:, 32:] > by_sums[32:, 32:]).all()
+    assert (moved[32:, 32:] < 40 * by_sums[32:, 32:]).all()
+    assert ((moved[0, 8:16] > by_alignment) == aligns).all()
 
 
 def waiting_for_another_thread(x: jax.Array) -> Any:

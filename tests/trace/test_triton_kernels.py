@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import linecache
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -25,13 +26,15 @@ from kernels.vector_add import vector_add  # noqa: E402
 from kerneltest.backends import device as device_module  # noqa: E402
 from kerneltest.backends import jitted  # noqa: E402
 from kerneltest.backends.registry import resolve  # noqa: E402
-from kerneltest.backends.simulate import triton_formula  # noqa: E402, F401 - evaluates calls
+from kerneltest.backends.simulate import triton_formula  # noqa: E402 - evaluates calls
 from kerneltest.backends.simulate.simulation import parse_body  # noqa: E402
 from kerneltest.core.dtypes import ShapeDtype  # noqa: E402
 from kerneltest.core.failures import assign_blame  # noqa: E402
+from kerneltest.core.fingerprint import Fingerprint  # noqa: E402
 from kerneltest.core.targets import TARGETS  # noqa: E402
 from kerneltest.judge.formula import FORMULA_ARITHMETIC  # noqa: E402
 from kerneltest.trace.jax_compat.jax_triton import jax_triton_limit  # noqa: E402
+from kerneltest.trace.jaxpr_digest import jaxpr_fingerprint  # noqa: E402
 from kerneltest.trace.tracing import trace_function  # noqa: E402
 from kerneltest.trace.triton_kernels import (  # noqa: E402
     Evaluation,
@@ -47,6 +50,7 @@ from tests.found import records  # noqa: E402
 Given = Mapping[str, Any]
 VECTOR = jax.ShapeDtypeStruct((100,), jnp.float32)
 MATRIX = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+ROWS = FORMULA_ARITHMETIC.rows
 
 
 @triton.jit
@@ -286,8 +290,8 @@ def test_arrays_of_every_dtype_are_passed_or_refused(dtype: str, works: bool) ->
     equation = call_of(function, jax.ShapeDtypeStruct((64,), dtype))
     if works:
         x = np.arange(64).astype(dtype)
-        (out,) = evaluate_call(equation, [x], Evaluation(promotes=False))
-        np.testing.assert_array_equal(out, x)
+        (out,) = evaluate_call(equation, [x[None]], Evaluation(promotes=False))
+        np.testing.assert_array_equal(out[0], x)
     else:
         with pytest.raises(kt.Failure, match=f"no pointers to {dtype}, the dtype of x"):
             triton_ir(equation, TARGETS["sm_90"])
@@ -318,6 +322,63 @@ def test_each_configuration_is_a_signature_and_heuristics_are_evaluated() -> Non
     assert dict(second.params["options"])["num_warps"] == 8
     result = check(function, lambda x: 2 * x + 1, config=kt.static(0, 1))
     assert {"config=1" in f.signature.__str__() for f in result.findings} == {True}
+
+
+# Fingerprints, under which verdicts are reused.
+
+COUNTED = """
+import triton
+import triton.language as tl
+
+SHIFT = tl.constexpr(1)
+class Numbers:
+    shift = tl.constexpr(1)
+
+@triton.jit
+def shifted(x, by: tl.constexpr):
+    return x + SHIFT + by + Numbers.shift
+
+@triton.jit
+def kernel(x, out, block: tl.constexpr):
+    at = tl.arange(0, block)
+    zero: tl.constexpr = 0
+    tl.store(out + at, shifted(tl.load(x + at), zero))
+"""
+
+
+def counted(folder: Path, source: str = COUNTED, block: int = 64, **options: int) -> Fingerprint:
+    path = folder / "counted.py"
+    path.write_text(source, encoding="utf-8")
+    linecache.checkcache(str(path))  # Triton reads the source of functions
+    module = types.ModuleType("counted")
+    exec(compile(source, str(path), "exec"), module.__dict__)
+    constants = {"block": block}
+    function = kt.triton_kernel(module.kernel, grid=(1,), outputs={"out": "x"}, constants=constants, **options)
+    return jaxpr_fingerprint(jax.make_jaxpr(function)(jax.ShapeDtypeStruct((64,), jnp.float32)))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("SHIFT = tl.constexpr(1)", "SHIFT = tl.constexpr(2)"),
+        ("    shift = tl.constexpr(1)", "    shift = tl.constexpr(2)"),
+        ("x + SHIFT + by", "x - SHIFT + by"),
+        ("shifted(x, by: tl.constexpr)", "shifted(x, by)"),
+        ("zero: tl.constexpr = 0", "zero = 0"),
+        ("@triton.jit\ndef shifted", "@triton.jit(noinline=True)\ndef shifted"),
+        {"block": 32},
+        {"num_warps": 8},
+    ],
+    ids=str,
+)
+def test_all_that_triton_compiles_counts_in_fingerprints(edit: Any, tmp_path: Path) -> None:
+    before = counted(tmp_path)
+    assert counted(tmp_path, COUNTED.replace("\n\n", "\n\n# a remark\n\n")) == before
+    if isinstance(edit, tuple):
+        assert edit[0] in COUNTED
+        assert counted(tmp_path, COUNTED.replace(*edit)) != before
+    else:
+        assert counted(tmp_path, **edit) != before
 
 
 # Calls by jax_triton, of which a stand-in makes the same equation.
@@ -475,15 +536,35 @@ def test_jax_triton_itself() -> None:
     assert not check(lambda x: function(x, 99), lambda x: x + 0.1).ok
 
 
-def test_a_launch_by_triton_is_not_the_kernels_fault() -> None:
-    def function(x: jax.Array) -> jax.Array:
-        out = jnp.empty_like(x)
-        tenth[(1,)](x, 100, out, block=128)
-        return out
+def launched(x: jax.Array) -> jax.Array:
+    out = jnp.empty_like(x)
+    tenth[(1,)](x, 100, out, block=128)
+    return out
 
+
+def differentiated(x: jax.Array) -> jax.Array:
+    return jax.vjp(jaxed(tenth), x)[0]
+
+
+def differentiated_by_jax_triton(x: jax.Array) -> jax.Array:
+    return jax.vjp(lambda x: standin_call(tenth, x, Static(100), Output(0)), x)[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (launched, "pair kt.triton_kernel("),
+        (differentiated, "pair a function that has one by jax.custom_vjp"),
+        (differentiated_by_jax_triton, "pair a function that has one by jax.custom_vjp"),
+    ],
+)
+def test_what_triton_or_jax_lacks_is_not_the_kernels_fault(
+    function: Callable[[jax.Array], jax.Array], words: str
+) -> None:
     result = check(function, lambda x: x + 0.1)
     assert not result.findings
-    assert "pair kt.triton_kernel(" in str(result)
+    assert words in str(result)
+    assert set(result.unavailable) == {"simulate:sm_90"}
 
 
 def plain(x: Any) -> Any:
@@ -584,26 +665,54 @@ def test_products_name_their_precision(precision: str | None, reduced: bool) -> 
 
 def test_floats_are_promoted_and_rounded_in_samples() -> None:
     equation = call_of(test_in_triton.softmax.kernel, jax.ShapeDtypeStruct((2, 40), jnp.float16))
-    x = np.random.default_rng(0).normal(size=(2, 40))
-    exact = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    x = np.random.default_rng(0).normal(size=(1, 2, 40))
+    exact = np.exp(x) / np.exp(x).sum(2, keepdims=True)
     (own,) = evaluate_call(equation, [x.astype(np.float16)], Evaluation(promotes=False))
     assert own.dtype == np.float16
     (promoted,) = evaluate_call(equation, [x], Evaluation(promotes=True))
     assert promoted.dtype == np.float64
     np.testing.assert_allclose(promoted, exact, rtol=1e-14)
-    samples = [evaluate_call(equation, [x], Evaluation(True, FORMULA_ARITHMETIC, row))[0] for row in range(4)]
-    assert np.array_equal(samples[0], promoted)
-    moved = np.abs(np.array(samples[1:]) / promoted - 1)
+    (samples,) = evaluate_call(equation, [np.repeat(x, ROWS, 0)], Evaluation(True, FORMULA_ARITHMETIC))
+    assert np.array_equal(samples[:1], promoted)
+    moved = np.abs(samples[1:] / promoted - 1)
     unit = FORMULA_ARITHMETIC.fmt.unit_roundoff
     assert unit / 8 < moved.max() < 32 * unit
+    assert len(np.unique(samples[:, 0, 0])) == ROWS
 
 
 def test_a_number_that_float32_rounds_does_not_accuse_a_kernel() -> None:
-    equation, zeros = call_of(jaxed(tenth), VECTOR), np.zeros(100)
-    rows = [evaluate_call(equation, [zeros], Evaluation(True, FORMULA_ARITHMETIC, row))[0] for row in range(9)]
-    assert 2.0**-26 < np.max(np.abs(np.array(rows) / rows[0] - 1)) < 2.0**-23
+    equation, zeros = call_of(jaxed(tenth), VECTOR), np.zeros((ROWS, 100))
+    (rows,) = evaluate_call(equation, [zeros], Evaluation(True, FORMULA_ARITHMETIC))
+    assert 2.0**-26 < np.max(np.abs(rows / rows[0] - 1)) < 2.0**-23
     assert check(jaxed(tenth), lambda x: x + 0.1).ok
     assert not check(jaxed(tenth), lambda x: x + 0.1001).ok
+
+
+@pytest.mark.parametrize("most", [1, 2**9, 2**18], ids=["one by one", "a few samples", "all"])
+@pytest.mark.parametrize("samples", [None, FORMULA_ARITHMETIC], ids=["exact", "rounded"])
+def test_no_case_depends_on_another(most: int, samples: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    @triton.jit
+    def summed(x, n, out, total, block: tl.constexpr):
+        at = tl.program_id(0) * block + tl.arange(0, block)
+        y = tl.exp(tl.load(x + at, mask=at < n, other=-float("inf")) + 0.25)
+        tl.store(out + at, tl.cumsum(y), mask=at < n)
+        tl.atomic_add(total, tl.sum(y))
+        tl.atomic_add(total + 1, tl.sum(y), mask=tl.program_id(0) > 0)
+
+    monkeypatch.setattr(triton_formula, "_MOST_ELEMENTS", most)
+    outputs = {"out": "x", "total": np.zeros(2, np.float32)}
+    function = kt.triton_kernel(summed, grid=(4,), outputs=outputs, constants={"n": 100, "block": 32})
+    equation, how = call_of(function, VECTOR), Evaluation(True, samples)
+    cases = np.random.default_rng(0).normal(size=(5, 1, 100))
+    count = 1 if samples is None else ROWS
+    more = [np.zeros((1, *variable.aval.shape)) for variable in equation.invars[1:]]
+    together = evaluate_call(equation, [np.repeat(cases, count, 1).reshape(-1, 100), *more], how)
+    for number, case in enumerate(cases):
+        alone = evaluate_call(equation, [np.repeat(case, count, 0), *more], how)
+        for one, all_ in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one, all_[number * count : (number + 1) * count])
+        y = np.exp(case[0] + 0.25)
+        np.testing.assert_allclose(alone[1][0], [y.sum(), y[32:].sum()], rtol=1e-14)
 
 
 def test_indices_that_overflow_are_found_at_production_sizes() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.simulate.ir import Operation, Region, Rule, any_operand, dense_masks, unsupported_failure
+from kerneltest.backends.simulate.ir import Operation, Region, Rule, dense_masks, undefined_logical, unsupported_failure
 from kerneltest.backends.simulate.memory import Launch, MemoryAccess
 from kerneltest.core.details import Access, UndefinedCause, UndefinedSource
 from kerneltest.core.dtypes import Array
@@ -107,7 +107,7 @@ def choose(condition: Array, yes: Array, no: Array) -> Array:
 
 
 _SELECT = Rule(choose, lambda values, masks: choose(values[0], *dense_masks(values[1:], masks[1:])))
-_BOTH = Rule(np.logical_and, any_operand)
+_BOTH = Rule(np.logical_and, undefined_logical(determining=False))
 
 _FIRST_SWEEP = 128  # masks of undefined elements, before those of dead values are dropped for the first time
 
@@ -203,7 +203,9 @@ class IRInterpreter:
 
     def access(self, request: AccessRequest) -> Value:
         """Checks one access, carries it out, and returns its value."""
-        access = self.launch.next_access(request.kind, request.pointer.buffer, request.op.place, self.elements(request))
+        where = self.elements(request)
+        access = self.launch.next_access(request.kind, request.pointer.buffer, request.op.place, where)
+        self.launch.checker.check_address(access, where, list(map(self.undefined_mask, where)))
         unread = self.launch.checker.check(access)
         extras = request.extras
         value, undefined = request.action(access, unread, extras, list(map(self.undefined_mask, extras)))
@@ -261,8 +263,9 @@ class Recorder(IRInterpreter):
         def step(values: list[Any], masks: list[Array | None]) -> None:
             access, unread = known, undefined
             if access is None:
-                access = launch.next_access(kind, buffer, place, [values[i] for i in ins])
-                launch.checker.check_address(access, [masks[i] for i in ins])
+                found = [values[i] for i in ins]
+                access = launch.next_access(kind, buffer, place, found)
+                launch.checker.check_address(access, found, [masks[i] for i in ins])
             if launch.dynamic:
                 unread = launch.checker.check(access)
             extras, undefined_extras = [values[i] for i in more], [masks[i] for i in more]

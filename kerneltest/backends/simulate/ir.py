@@ -53,6 +53,18 @@ def any_operand(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
     return functools.reduce(np.logical_or, [mask for mask in masks if mask is not None])
 
 
+def undefined_logical(determining: bool) -> Callable[[Sequence[Array], Sequence[Mask]], Array]:
+    """Returns the undefined elements of a conjunction or disjunction: False or True determines it by itself."""
+
+    def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
+        (a, b), (ua, ub) = values, (np.asarray(False) if mask is None else mask for mask in masks)
+        if a.dtype != np.bool_:
+            return np.logical_or(ua, ub)
+        return np.asarray((ua & ub) | (ua & (b != determining)) | (ub & (a != determining)))
+
+    return undefined
+
+
 def dense_masks(values: Sequence[Array], masks: Sequence[Mask]) -> tuple[Array, ...]:
     """Returns the masks, with an array of False in place of each None."""
     return tuple(

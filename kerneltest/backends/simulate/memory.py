@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.backends.simulate.ir import dense_masks
 from kerneltest.core.details import (
     Access,
     InputModified,
@@ -79,6 +80,7 @@ class SimulatedBuffer:
     # the values that programs store to each raced element, by its flat offset
     race_values: dict[int, list[Any]] = field(default_factory=dict)
     atomically_updated: bool = False  # whether no element is final before all programs have run
+    copies: int = 1  # of the array, one after another in `data`; each is that of as many programs in turn
 
     def __post_init__(self) -> None:
         self.reset()
@@ -92,11 +94,14 @@ class SimulatedBuffer:
     @property
     def size(self) -> int:
         """The length in elements."""
-        return self.data.size
+        return self.data.size // self.copies
 
     def positions(self, offset: Array) -> Array:
-        """Returns the positions in `data` of the elements at some offsets within the buffer."""
-        return offset
+        """Returns the positions in `data` of the elements at some offsets (programs, ...) within the buffer."""
+        if self.copies == 1:
+            return offset
+        first = np.repeat(np.arange(self.copies) * self.size, len(offset) // self.copies)
+        return np.asarray(offset + first.reshape(-1, *(1,) * (offset.ndim - 1)))
 
     def gather(self, positions: Array, offset: Array) -> Array:
         """Returns the values of some elements, given their positions in `data` and their offsets."""
@@ -240,9 +245,9 @@ class AccessChecker:
         buffer.written[positions] = True
         return undefined
 
-    def check_address(self, access: MemoryAccess, masks: Sequence[Array | None]) -> None:
-        """Checks that an access's offsets and masks are defined, given a mask of the undefined elements of each."""
-        if any(mask is not None and mask.any() for mask in masks):
+    def check_address(self, access: MemoryAccess, where: Sequence[Array], undefined: Sequence[Array | None]) -> None:
+        """Checks that an access's offsets and masks are defined, given these and their undefined elements."""
+        if depends_on_undefined(where, undefined):
             visit = Visit(access.kind, place=access.place)
             self.add(Verdict.UNINITIALISED, MemoryFault("", visit, access.buffer.name, undefined_address=True))
 
@@ -404,7 +409,7 @@ class Launch:
     """Programs and the buffers that they share, in the order of the function's arguments."""
 
     grid: tuple[int, int, int]
-    programs: Array  # the linear ids of those that run, in ascending order, int32 (programs,)
+    programs: Array  # the linear ids of those that run, in ascending order for each copy, int32 (programs,)
     buffers: Sequence[SimulatedBuffer]
     checker: AccessChecker
     # whether an address, a mask or a branch depends on loaded values, so that every access is checked when it happens
@@ -416,7 +421,7 @@ class Launch:
         buffer, (offset, *masks) = self.buffers[number], where
         enabled = intersect_masks(masks, offset.ndim)
         shape = np.broadcast_shapes(offset.shape, enabled.shape)
-        if buffer.writable:
+        if buffer.writable or buffer.copies > 1:
             shape = (self.programs.size, *shape[1:])  # races depend on which program accesses an element
         self._accesses += 1
         offset, enabled = np.broadcast_to(offset, shape), np.broadcast_to(enabled, shape)
@@ -432,3 +437,17 @@ def intersect_masks(masks: Sequence[Array], axes: int) -> Array:
     for mask in masks:
         enabled = enabled & mask.reshape(*mask.shape, *(1,) * (axes - mask.ndim))
     return enabled
+
+
+def depends_on_undefined(where: Sequence[Array], undefined: Sequence[Array | None]) -> bool:
+    """Returns whether the offset or a mask of a lane is undefined that no defined mask disables.
+
+    `where` are the offsets, followed by masks, and `undefined` the undefined elements of each.
+    """
+    if all(lanes is None for lanes in undefined):
+        return False
+    lanes, *of_masks = dense_masks(where, undefined)
+    offset, *masks = where
+    possible = intersect_masks([mask | unknown for mask, unknown in zip(masks, of_masks, strict=True)], offset.ndim)
+    known = intersect_masks([~unknown for unknown in of_masks], offset.ndim)
+    return bool((possible & (lanes | ~known)).any())

@@ -23,6 +23,7 @@ from kerneltest.backends.simulate.ir import (
     Semantics,
     any_operand,
     dense_masks,
+    undefined_logical,
     unsupported_failure,
 )
 from kerneltest.backends.simulate.memory import MemoryAccess, program_coordinates, uninitialised_value
@@ -33,18 +34,6 @@ from kerneltest.numerics import device_operations as device
 from kerneltest.trace.primitives import PRIMITIVES
 
 # Elementwise arithmetic, comparisons and casts, with the results that devices give.
-
-
-def _undefined_logical(determining: bool) -> Callable[[Sequence[Array], Sequence[Mask]], Array]:
-    """Returns the undefined elements of a conjunction or disjunction: False or True determines it by itself."""
-
-    def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
-        (a, b), (ua, ub) = values, (np.asarray(False) if mask is None else mask for mask in masks)
-        if a.dtype != np.bool_:
-            return np.logical_or(ua, ub)
-        return np.asarray((ua & ub) | (ua & (b != determining)) | (ub & (a != determining)))
-
-    return undefined
 
 
 def _undefined_select(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
@@ -293,7 +282,8 @@ def _scan(op: Operation) -> Rule:
             early = (slice(None),) * axis + (slice(0, length - distance),)
             late = (slice(None),) * axis + (slice(distance, None),)
             joined = combine(*(x[early] for x in parts), *(x[late] for x in parts))
-            parts = tuple(np.concatenate((x[head], y), axis) for x, y in zip(parts, joined, strict=True))
+            heads = [np.broadcast_to(x[head], (len(y), *x[head].shape[1:])) for x, y in zip(parts, joined, strict=True)]
+            parts = tuple(map(partial(np.concatenate, axis=axis), zip(heads, joined, strict=True)))
             distance *= 2
         return tuple(np.flip(x, axis) for x in parts) if is_reversed else parts
 
@@ -384,8 +374,8 @@ def _run_store(interpreter: IRInterpreter, op: Operation, operands: Sequence[Val
 
 def _atomic_rmw(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
     pointer, value, *mask = operands
-    combine = _RMW[op.attributes["atomic_rmw_op"]]
-    action = _atomic(lambda old, new: combine(old, new[None])[0])
+    combine = op.semantics.rule(op).compute
+    action = _atomic(combine)
     request = AccessRequest(op, Access.ATOMIC, action, pointer, mask[0] if mask else None, [value])
     return [interpreter.access(request)]
 
@@ -393,7 +383,7 @@ def _atomic_rmw(interpreter: IRInterpreter, op: Operation, operands: Sequence[Va
 def _atomic_cas(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
     """Runs `tt.atomic_cas`: a write to elements that hold the expected value."""
     pointer, *rest = operands
-    action = _atomic(lambda old, expected, new: new if old[0] == expected else old[0])
+    action = _atomic(lambda old, expected, new: np.asarray(np.where(old == expected, new, old)))
     return [interpreter.access(AccessRequest(op, Access.ATOMIC, action, pointer, None, rest))]
 
 
@@ -453,24 +443,25 @@ def _atomic(update: Callable[..., Array]) -> Action:
         access: MemoryAccess, unread: Array | None, operands: Sequence[Array], masks: Sequence[Mask]
     ) -> tuple[Array, Array | None]:
         buffer, inside = access.buffer, access.inside
-        spread = [np.broadcast_to(operand, inside.shape) for operand in operands]
-        data = buffer.data.view(spread[0].dtype)  # the pointer may have been cast: floats are compared by their bits
-        before = np.zeros(inside.shape, data.dtype)
         undefined = np.zeros(inside.shape, bool) if unread is None else unread & inside
-        for lane in map(tuple, np.argwhere(inside)):
-            at = access.positions[lane]
-            old = data[at : at + 1].copy()
-            before[lane] = old[0]
-            data[at] = update(old, *(operand[lane] for operand in spread))
+        rows = buffer.copies, -1
+        spread = [np.broadcast_to(operand, inside.shape).reshape(rows) for operand in operands]
+        data = buffer.data.view(spread[0].dtype)  # the pointer may have been cast: floats are compared by their bits
+        before = np.zeros((buffer.copies, spread[0].shape[1]), data.dtype)
+        positions, lanes, unsure = (x.reshape(rows) for x in (access.positions, inside, undefined))
+        for lane in np.flatnonzero(lanes.any(0)):
+            at, acts = positions[:, lane], lanes[:, lane]
+            before[:, lane] = old = np.where(acts, data[at], 0)
+            data[at[acts]] = update(old, *(operand[:, lane] for operand in spread))[acts]
             if buffer.undefined is not None:
-                undefined[lane] |= buffer.undefined[at]
+                unsure[:, lane] |= buffer.undefined[at] & acts
         known = [mask for mask in masks if mask is not None]
         if known or undefined.any():
             if buffer.undefined is None:
                 buffer.undefined = np.zeros(buffer.data.size, bool)
             bad = functools.reduce(np.logical_or, known, undefined)
             buffer.undefined[access.positions[inside & bad]] = True
-        return before, undefined if undefined.any() else None
+        return before.reshape(inside.shape), undefined if undefined.any() else None
 
     return act
 
@@ -487,6 +478,7 @@ def _add_floats(old: Array, new: Array) -> Array:
     return np.where(np.abs(total) < tiny, 0, total).astype(dtype).view(old.dtype)
 
 
+FLOAT_ADD = 5
 # By Triton's number of the operation.
 _RMW: Mapping[int, Compute] = {
     **{
@@ -494,7 +486,7 @@ _RMW: Mapping[int, Compute] = {
         for number, name in ((1, "and"), (2, "or"), (3, "xor"), (4, "add"), (6, "max"), (7, "min"))
     },
     **{number: device.as_unsigned(device.UPDATES[name]) for number, name in ((8, "max"), (9, "min"))},
-    5: _add_floats,
+    FLOAT_ADD: _add_floats,
     10: lambda old, new: new,
 }
 
@@ -636,8 +628,8 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.minsi": _elementwise(np.minimum),
     "arith.maxui": _elementwise(device.as_unsigned(np.maximum)),
     "arith.minui": _elementwise(device.as_unsigned(np.minimum)),
-    "arith.andi": _elementwise(np.bitwise_and, _undefined_logical(determining=False)),
-    "arith.ori": _elementwise(np.bitwise_or, _undefined_logical(determining=True)),
+    "arith.andi": _elementwise(np.bitwise_and, undefined_logical(determining=False)),
+    "arith.ori": _elementwise(np.bitwise_or, undefined_logical(determining=True)),
     "arith.xori": _elementwise(np.bitwise_xor),
     "arith.shli": _elementwise(device.shift_left),
     "arith.shrsi": _elementwise(device.shift_right_arithmetic),
@@ -698,7 +690,9 @@ OPERATIONS: Mapping[str, Semantics] = {
     "tt.addptr": Semantics(execute=_advance, bare=True),
     "tt.load": Semantics(execute=_run_load),
     "tt.store": Semantics(execute=_run_store, has_effect=True),
-    "tt.atomic_rmw": Semantics(execute=_atomic_rmw, has_effect=True),
+    "tt.atomic_rmw": Semantics(
+        lambda op: Rule(_RMW[op.attributes["atomic_rmw_op"]], any_operand), _atomic_rmw, has_effect=True
+    ),
     "tt.atomic_cas": Semantics(execute=_atomic_cas, has_effect=True),
     **dict.fromkeys(
         ("tt.print", "tt.assert", "gpu.barrier", "tt.debug_barrier"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from kerneltest.backends.simulate.interpreter import AccessRequest, Action, IRInterpreter, Value, array_of, choose
 from kerneltest.backends.simulate.ir import Operation
-from kerneltest.backends.simulate.memory import Launch, MemoryAccess, PagedBuffer, intersect_masks
+from kerneltest.backends.simulate.memory import Launch, MemoryAccess, PagedBuffer, depends_on_undefined, intersect_masks
 from kerneltest.core.details import Access, IndexOverflow, MemoryFault
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
@@ -81,8 +81,8 @@ class OverflowInterpreter(IRInterpreter):
 
     def access(self, request: AccessRequest) -> Value:
         pointer, mask = request.pointer, request.mask
-        offset, *masks = self.elements(request)
-        if any((doubt := self.undefined_mask(part)) is not None and doubt.any() for part in (offset, *masks)):
+        offset, *masks = where = self.elements(request)
+        if depends_on_undefined(where, list(map(self.undefined_mask, where))):
             shape = np.broadcast_shapes(*(array_of(part).shape for part in (pointer, mask) if part is not None))
             value = np.zeros(shape, self.launch.buffers[pointer.buffer].data.dtype)
             self.mark_undefined(value, np.ones(shape, bool))

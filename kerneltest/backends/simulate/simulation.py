@@ -74,7 +74,7 @@ class Simulation:
       inputs, outputs: buffers in the function's order of arguments. An output that shares an input's memory is the same
         object as the input.
       hints: possible causes of an access past a buffer's end, by the buffer's name.
-      programs: the linear ids of the programs to run; by default all.
+      programs: the linear ids of the programs to run; by default all, for each copy that the buffers hold.
       arguments: as for `new_launch`.
     """
 
@@ -89,7 +89,8 @@ class Simulation:
         arguments: Sequence[int | np.generic] | None = None,
     ) -> None:
         if programs is None:
-            programs = np.arange(int(np.prod(grid)), dtype=np.int32)
+            copies = max((buffer.copies for buffer in (*inputs, *outputs)), default=1)
+            programs = np.tile(np.arange(int(np.prod(grid)), dtype=np.int32), copies)
         self.launch, pointers = new_launch(grid, inputs, outputs, hints, programs, arguments)
         self._memory = list({id(buffer): buffer for buffer in self.launch.buffers}.values())
         self._tape = Tape()
@@ -172,7 +173,7 @@ def parse_body(bytecode: bytes, *, complete: bool = False, reader: "TritonReader
         with triton_body(bytecode) as body:
             return (reader or TritonReader(complete)).region(body)
     except UnreadableError as error:
-        raise unsupported_failure(str(error)) from error
+        raise unsupported_failure(str(error)) from None
 
 
 _TERMINATORS = frozenset(
@@ -203,16 +204,27 @@ class Reader(ABC):
         return tuple(operations)
 
     def region(self, region: Any) -> Region:
-        """Returns a region of one block, or of none."""
-        if not len(region.blocks):
-            return Region((), (), ())
-        (block,) = region.blocks
-        arguments = self._define(block.arguments)
+        """Returns a region. Each block but the first is made a branch, for each place from which it is reached."""
+        return self._block(region.blocks[0]) if len(region.blocks) else Region((), (), ())
+
+    def _block(self, block: Any, passed: tuple[int, ...] | None = None) -> Region:
+        # `passed` are the numbers of the values with which another block goes on here.
+        arguments = self._define(block.arguments) if passed is None else ()
+        self._numbers.update(zip(block.arguments, passed or (), strict=False))
         operations: list[Operation] = []
         yields: tuple[int, ...] = ()
         for op in (each.operation for each in block.operations):
             if op.name in _TERMINATORS:
                 yields = self._uses(op)
+            elif op.name == "cf.br":
+                operations += self._block(op.successors[0], self._uses(op)).operations
+            elif op.name == "cf.cond_br":  # as after `if ...: return`
+                condition, *values = self._uses(op)
+                first, second = op.successors
+                count = len(first.arguments)
+                ways = self._block(first, tuple(values[:count])), self._block(second, tuple(values[count:]))
+                kind, name = self.types[condition], "scf.if"
+                operations.append(Operation(name, OPERATIONS[name], (condition,), (), (kind,), (), {}, ways, ""))
             else:
                 operations.append(self._operation(op))
         return Region(arguments, self.live(operations, yields), yields)

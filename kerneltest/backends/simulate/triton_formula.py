@@ -7,14 +7,14 @@ import functools
 import math
 from collections.abc import Container, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from kerneltest.backends.codegen.tiers import lower_call
+from kerneltest.backends.codegen.tiers import LoweredKernel, lower_call
 from kerneltest.backends.simulate.ir import Compute, Operation, Region, Rule, Type, unsupported_failure
 from kerneltest.backends.simulate.memory import SimulatedBuffer, signless
-from kerneltest.backends.simulate.operations import plain_name
+from kerneltest.backends.simulate.operations import FLOAT_ADD, plain_name
 from kerneltest.backends.simulate.simulation import Simulation, TritonReader, allocate, parse_body
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_promotable
 from kerneltest.core.precision import FLOAT32
@@ -22,6 +22,7 @@ from kerneltest.core.targets import TARGETS
 from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, round_to_nearest
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import Equation
+from kerneltest.trace.machine import rows_of
 from kerneltest.trace.runnable import CallArray
 from kerneltest.trace.tracing import call_of
 from kerneltest.trace.triton_kernels import Evaluation, register_evaluator
@@ -56,18 +57,28 @@ def _body(code: bytes, promotes: bool) -> Region:
     return parse_body(code, reader=_PromotedReader(complete=False) if promotes else None)
 
 
-class _Sample:
-    """One sample, in which each operation is rounded at random as in a `SampleArithmetic`."""
+class _Samples:
+    """Samples of a few cases, in which each operation is rounded at random as in a `SampleArithmetic`.
 
-    def __init__(self, how: Evaluation, inputs: Container[np.dtype]) -> None:
+    Args:
+      how: holds the arithmetic.
+      inputs: the dtypes of the kernel's arrays.
+      first, count: the samples among those of each case; number 0 is not rounded.
+      cases: of which each has the same noise.
+      programs: of one sample.
+    """
+
+    def __init__(
+        self, how: Evaluation, inputs: Container[np.dtype], first: int, count: int, cases: int, programs: int
+    ) -> None:
         arithmetic: SampleArithmetic = how.samples
         self._fmt, self._constants, self._precision = arithmetic.fmt, arithmetic.constants, arithmetic.precision
-        self._inputs, self._row = inputs, how.row
-        self.restart()
+        self._inputs, self._first, self._count, self._cases, self._programs = inputs, first, count, cases, programs
+        self.begin("constants")
 
-    def restart(self) -> None:
-        """Draws the same noise again, so that no case depends on any other."""
-        self._random = np.random.Generator(np.random.PCG64((20, self._row)))
+    def begin(self, part: Literal["constants", "run"]) -> None:
+        """Begins the noise of a part of the evaluation, which no other case has a share in."""
+        self._random = np.random.Generator(np.random.PCG64((20, self._first, part == "run")))
 
     def rounded(self, region: Region) -> Region:
         """Returns a region whose operations are rounded."""
@@ -75,7 +86,8 @@ class _Sample:
 
     def _operation(self, op: Operation) -> Operation:
         inner = replace(op, regions=tuple(map(self.rounded, op.regions)))
-        if op.semantics.execute is not None or not any(t.dtype == _FLOAT64 and not t.pointer for t in op.types):
+        by_rule = op.semantics.execute is None or op.name == "tt.atomic_rmw"
+        if not by_rule or not any(t.dtype == _FLOAT64 and not t.pointer for t in op.types):
             return inner
         return replace(inner, semantics=replace(op.semantics, rule=lambda _: self._rule(inner)))
 
@@ -85,7 +97,8 @@ class _Sample:
             return replace(rule, compute=lambda a, b, c: self._dot(op, rule.compute, a, b, c))
         if name == "arith.constant":
             return replace(rule, compute=lambda: self._constant(rule.compute()))
-        if name not in _ROUNDS and not name.startswith("math."):
+        adds = name == "tt.atomic_rmw" and op.attributes["atomic_rmw_op"] == FLOAT_ADD  # in one program at a time
+        if not adds and name not in _ROUNDS and not name.startswith("math."):
             return rule
         function = plain_name(op.attributes["symbol"]) if name == "tt.extern_elementwise" else _NAMES.get(name, name)
         known = self._precision.ulps.get(function.removeprefix("math.")) if self._precision is not None else None
@@ -95,7 +108,7 @@ class _Sample:
             if known is not None:
                 beyond = 2 * max(known.relative - 0.5, 0.0) * np.abs(x) + 2 * known.absolute
                 x = self._moved(x, beyond * self._fmt.unit_roundoff)
-            return self._round(x, self._fmt)
+            return self._round(x, self._fmt, 1 if adds else self._programs)
 
         return replace(rule, compute=compute)
 
@@ -125,16 +138,20 @@ class _Sample:
         return self._moved(x, np.where(written, 0.0, FLOAT32.unit_roundoff * np.abs(x)))
 
     # As `SamplingRules` does: representable numbers stay as they are.
-    def _round(self, x: Array, fmt: FloatFormat) -> Array:
-        inexact = round_to_nearest(x, fmt) != x
-        if not inexact.any():
-            return x
+    def _round(self, x: Array, fmt: FloatFormat, programs: int | None = None) -> Array:
         error = np.maximum(fmt.unit_roundoff * np.abs(x), fmt.smallest_subnormal / 2)
-        return self._moved(x, np.where(inexact, ROUNDING * error, 0.0))
+        inexact = round_to_nearest(x, fmt) != x
+        return self._moved(x, np.where(inexact, ROUNDING * error, 0.0), programs)
 
-    def _moved(self, x: Array, most: Array) -> Array:
-        moved = x + most * self._random.uniform(-1.0, 1.0, x.shape)
-        return np.where(np.isfinite(x), moved, x)
+    # Values (cases * count * programs, ...), or (1, ...) that all share, moved by the noise of each sample.
+    def _moved(self, x: Array, most: Array, programs: int | None = None) -> Array:
+        programs = programs or self._programs
+        noise = self._random.uniform(-1.0, 1.0, (self._count, 1 if len(x) == 1 else programs, *x.shape[1:]))
+        if self._first == 0:
+            noise[0] = 0.0
+        shape = self._cases, self._count, programs, *x.shape[1:]
+        moved = x + most * np.broadcast_to(noise, shape).reshape(-1, *x.shape[1:])
+        return np.where(np.isfinite(moved), moved, x)
 
 
 _NAMES = {"arith.divf": "divide"}
@@ -144,35 +161,71 @@ _ROUNDS = frozenset(
 )
 
 
-# Several cases of a signature follow one another, each with all samples.
+# Evaluation of rows at once: of all samples of several cases, as far as the values of an operation fit.
+
+_MOST_ELEMENTS = 2**18  # of the largest operation
+_MOST_CASES = 64
+
+
 @functools.lru_cache(maxsize=64)
-def _prepared(equation: Equation, how: Evaluation) -> tuple[Simulation, list[SimulatedBuffer], _Sample | None]:
-    call, sample = call_of(equation), None
-    (kernel,) = lower_call(call, _TARGET)
-    inputs, outputs, hints = allocate(call, kernel, functools.partial(_buffer, how.promotes))
-    body = _body(kernel.bytecode, how.promotes)
-    if how.samples is not None and how.row:
-        sample = _Sample(how, {np.dtype(variable.aval.dtype) for variable in equation.invars})
-        body = sample.rounded(body)
-    return Simulation(body, kernel.grid, inputs, outputs, hints, None, kernel.arguments), outputs, sample
+def _lowered(equation: Equation, promotes: bool) -> tuple[LoweredKernel, Region, int]:
+    # With the elements of the largest operation in all programs.
+    (kernel,) = lower_call(call_of(equation), _TARGET)
+    body = _body(kernel.bytecode, promotes)
+    return kernel, body, math.prod(kernel.grid) * _largest(body)
+
+
+def _largest(region: Region) -> int:
+    inner = (_largest(each) for op in region.operations for each in op.regions)
+    return max([1, *(math.prod(kind.shape) for op in region.operations for kind in op.types), *inner])
+
+
+@functools.lru_cache(maxsize=16)
+def _prepared(
+    equation: Equation, how: Evaluation, first: int, count: int, cases: int
+) -> tuple[Simulation, list[SimulatedBuffer], _Samples | None]:
+    kernel, body, _ = _lowered(equation, how.promotes)
+    make = functools.partial(_buffer, how.promotes, cases * count)
+    inputs, outputs, hints = allocate(call_of(equation), kernel, make)
+    samples = None
+    if how.samples is not None:
+        dtypes = {np.dtype(variable.aval.dtype) for variable in equation.invars}
+        samples = _Samples(how, dtypes, first, count, cases, math.prod(kernel.grid))
+        body = samples.rounded(body)
+    return Simulation(body, kernel.grid, inputs, outputs, hints, None, kernel.arguments), outputs, samples
 
 
 def _evaluate(equation: Equation, operands: Sequence[Array], how: Evaluation) -> list[Array]:
-    simulation, outputs, sample = _prepared(equation, how)
-    if sample is not None:
-        sample.restart()
-    simulation.run([(signless(np.asarray(operand)), None) for operand in operands])
-    dtypes = (_promoted(variable.aval.dtype, how.promotes) for variable in equation.outvars)
-    return [buffer.data.copy().view(d).reshape(buffer.shape) for buffer, d in zip(outputs, dtypes, strict=True)]
+    rows = rows_of(operands)
+    of_case = min(rows, how.samples.rows) if how.samples is not None else 1
+    most = max(1, _MOST_ELEMENTS // _lowered(equation, how.promotes)[2])
+    given = [np.broadcast_to(x, (rows, *x.shape[1:])).reshape(-1, of_case, *x.shape[1:]) for x in operands]
+    cases = rows // of_case
+    dtypes = [_promoted(variable.aval.dtype, how.promotes) for variable in equation.outvars]
+    results = [np.empty((cases, of_case, *v.aval.shape), d) for v, d in zip(equation.outvars, dtypes, strict=True)]
+    for first in range(0, of_case, most):
+        count = min(most, of_case - first)
+        begin = 0
+        while begin < cases:  # a power of two at a time, so that few numbers of cases are prepared
+            together = 1 << (min(cases - begin, max(1, most // count), _MOST_CASES).bit_length() - 1)
+            simulation, outputs, samples = _prepared(equation, how, first, count, together)
+            if samples is not None:
+                samples.begin("run")
+            part = slice(begin, begin + together), slice(first, first + count)
+            simulation.run([(signless(np.ascontiguousarray(x[part])), None) for x in given])
+            for result, buffer in zip(results, outputs, strict=True):
+                result[part] = buffer.data.view(result.dtype).reshape(result[part].shape)
+            begin += together
+    return [result.reshape(rows, *result.shape[2:]) for result in results]
 
 
 def _promoted(dtype: np.dtype, promotes: bool) -> np.dtype:
     return _FLOAT64 if promotes and is_promotable(dtype) else dtype
 
 
-def _buffer(promotes: bool, array: CallArray, number: int | None) -> SimulatedBuffer:
-    data = signless(np.zeros(math.prod(array.shape), _promoted(array.dtype, promotes)))
-    return SimulatedBuffer(array.name, array.shape, data, output=number is None)
+def _buffer(promotes: bool, copies: int, array: CallArray, number: int | None) -> SimulatedBuffer:
+    data = signless(np.zeros(copies * math.prod(array.shape), _promoted(array.dtype, promotes)))
+    return SimulatedBuffer(array.name, array.shape, data, output=number is None, copies=copies)
 
 
 register_evaluator(_evaluate)

@@ -290,8 +290,7 @@ def _copy(machine: Machine, equation: Equation) -> EquationFunction:
 def _wgmma(machine: Machine, equation: Equation) -> EquationFunction:
     names = ("acc_transforms_tree", "a_transforms_tree", "b_transforms_tree")
     total, *factors = (memory_parts(equation, i, t) for i, t in enumerate(_unflatten(equation, 3, *names)))
-    rules, dtype = machine.rules, machine.rules.dtype_of(equation.invars[0].aval)
-    add = rules.updating(np.add, np.dtype(equation.invars[0].aval.dtype))
+    dtype = np.dtype(equation.invars[0].aval.dtype)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         a, b = (
@@ -299,7 +298,7 @@ def _wgmma(machine: Machine, equation: Equation) -> EquationFunction:
             for x, steps in zip(operands[1:3], factors, strict=True)
         )
         before = read_through(operands[0].array, total, operands)
-        write_through(operands[0], total, operands, add(before, rules.multiply(a, b, dtype)))
+        write_through(operands[0], total, operands, machine.rules.accumulate(before, a, b, dtype))
         return ()
 
     return evaluate

@@ -179,7 +179,7 @@ class KernelRules(RuleSet):
         if primitive_name(equation) == "pure_callback":
             return _call_back_by_row(machine, equation)
         if is_triton_call(equation):
-            return self._evaluate_triton(equation)
+            return lambda operands: evaluate_call(equation, operands, self.evaluation)
         if any(is_key(v.aval) for v in (*equation.invars, *equation.outvars)) and not any(
             True for _ in inner_jaxprs(equation)
         ):
@@ -192,15 +192,9 @@ class KernelRules(RuleSet):
                 return _bind_by_row(equation)
             raise
 
-    def _evaluate_triton(self, equation: Equation) -> EquationFunction:
-        def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
-            rows = [evaluate_call(equation, row, self.evaluation(i)) for i, row in enumerate(by_row(operands))]
-            return [np.stack(column) for column in zip(*rows, strict=True)]
-
-        return evaluate
-
-    def evaluation(self, row: int) -> Evaluation:
-        """Returns the arithmetic in which a call of a kernel written in Triton is evaluated for a row."""
+    @property
+    def evaluation(self) -> Evaluation:
+        """The arithmetic in which a call of a kernel written in Triton is evaluated."""
         return Evaluation(self.promotes)
 
 

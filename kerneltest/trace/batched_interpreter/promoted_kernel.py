@@ -16,6 +16,8 @@ import numpy as np
 from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_promotable
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.closed_forms import column_norms
+from kerneltest.numerics.device_operations import multiply_matrices
+from kerneltest.numerics.products import largest_aligned
 from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, round_to_nearest
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
@@ -28,6 +30,7 @@ from kerneltest.trace.walk import float_dtype, iter_equations, primitive_name
 # Evaluation of a kernel's operations in samples, in each of which every operation is rounded at random.
 
 
+_PRODUCTS = {"dot_general": slice(0, 2), "wgmma_ref": slice(1, 3)}  # with their factors among the operands
 _LONG = 2**12  # elements of a constant that are worth keeping
 _MAX_KEPT = 2**29  # bytes of perturbed constants
 
@@ -62,6 +65,7 @@ class SamplingRules(KernelRules):
         self._products = frozenset(each.outvars[0] for each in equations if _is_product(each))
         self._room = _MAX_KEPT
         self._counters: WeakValueDictionary[int, Array] = WeakValueDictionary()  # made of counters, by their ids
+        self._multiplied: list[DType] | None = None  # the dtypes of the operands of a rounded product; None outside one
         self.restart()
 
     def restart(self, cases: int = 1) -> None:
@@ -85,11 +89,29 @@ class SamplingRules(KernelRules):
 
         return sample
 
-    def evaluation(self, row: int) -> Evaluation:
+    @property
+    def evaluation(self) -> Evaluation:
         """As for `KernelRules`: each row is a sample, and those of each case have the same noise."""
-        if self._arithmetic.counters:
-            return Evaluation(self.promotes)  # its operands are not made of counters
-        return Evaluation(self.promotes, self._arithmetic, row % self._arithmetic.rows)
+        has_counters = self._arithmetic.counters  # the operands are not made of them
+        return Evaluation(self.promotes, None if has_counters else self._arithmetic)
+
+    def multiply(self, a: Array, b: Array, dtype: DType) -> Array:
+        """The product of matrices, rounded inside an equation that is."""
+        if self._multiplied is None:
+            return super().multiply(a, b, dtype)
+        a, b = (self._round_operand(x, each) for x, each in zip((a, b), self._multiplied, strict=True))
+        mass, precision = multiply_matrices(np.abs(a), np.abs(b), dtype), self._arithmetic.precision
+        # Each may be rounded to a multiple of the least number, as a partial sum of normal size is.
+        partial: Array = np.asarray(self._arithmetic.fmt.smallest_normal)
+        narrow = {float_format(each) for each in self._multiplied if is_float(each) and each.itemsize == 2}
+        if precision is not None and precision.aligns_subnormals and len(narrow) == 1:
+            partial = np.maximum(partial, largest_aligned(a, b, *narrow))
+        return self._round_sum(super().multiply(a, b, dtype), mass, a.shape[-1], partial)
+
+    def accumulate(self, total: Array, a: Array, b: Array, dtype: DType) -> Array:
+        """The sum of an accumulator and a product of matrices, rounded likewise."""
+        result = super().accumulate(total, a, b, dtype)
+        return result if self._multiplied is None else self._round(result, self._arithmetic.fmt)
 
     # An array that has no rows yet does not depend on inputs.
     def _is_counter(self, value: Value) -> bool:
@@ -97,6 +119,8 @@ class SamplingRules(KernelRules):
 
     def _rounded_rule(self, machine: Machine, equation: Equation, evaluate: EquationFunction) -> EquationFunction:
         primitive = primitive_of(equation)
+        if primitive.name in _PRODUCTS:
+            evaluate = self._rounded_product(evaluate, equation.invars[_PRODUCTS[primitive.name]])
         constants = self._constants(equation)
         rounds = primitive.rounds or primitive.sums or primitive.name == "convert_element_type"
         if is_triton_call(equation):
@@ -123,6 +147,18 @@ class SamplingRules(KernelRules):
             return [round_result(moved, results[0])] if rounds else results
 
         return sample
+
+    def _rounded_product(self, exact: EquationFunction, variables: Sequence[Var]) -> EquationFunction:
+        dtypes = [np.dtype(variable.aval.dtype) for variable in variables]
+
+        def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
+            self._multiplied = dtypes
+            try:
+                return exact(operands)
+            finally:
+                self._multiplied = None
+
+        return evaluate
 
     def perturb_inputs(self, leaves: Sequence[Array]) -> list[Array]:
         """Changes float inputs by up to `inputs` of the arithmetic, except in row 0 of each case."""
@@ -158,33 +194,33 @@ class SamplingRules(KernelRules):
 
     def _operand_rounding(self, equation: Equation) -> Callable[[list[Array]], list[Array]]:
         primitive, precision = primitive_of(equation), self._arithmetic.precision
-        if primitive.name == "dot_general" and precision is not None:
-            formats = [self._operand_format(np.dtype(v.aval.dtype), precision) for v in equation.invars]
-            return lambda operands: [
-                x if fmt is None else self._round(x, fmt) for x, fmt in zip(operands, formats, strict=True)
-            ]
         known = precision.ulps.get(primitive.ulps or "") if precision is not None else None
         if known is None or not known.argument:
             return lambda operands: operands
         unit = 2 * known.argument * self._arithmetic.fmt.unit_roundoff
         return lambda operands: [self._perturb(operands[0], unit), *operands[1:]]
 
-    def _operand_format(self, dtype: DType, precision: Precision) -> FloatFormat | None:
-        # The format to which a machine rounds an operand of a product that has a dtype in the kernel. One that no input
-        # has is the kernel's own choice, so that its rounding is no machine's. Numbers of 8 bits are rounded already.
-        if not is_float(dtype) or dtype.itemsize not in (2, 4):
-            return None
+    def _round_operand(self, operand: Array, dtype: DType) -> Array:
+        # Rounds an operand of a product, which has a dtype in the kernel, to the format of the machine. A dtype that no
+        # input has is the kernel's own choice, so that its rounding is no machine's. Numbers of 8 bits are rounded
+        # already.
+        precision = self._arithmetic.precision
+        if precision is None or not is_float(dtype) or dtype.itemsize not in (2, 4):
+            return operand
         given = dtype != np.float32 and dtype in self._inputs and precision.narrow_products
-        return float_format(dtype) if given else precision.dot_input.get("float32")
+        fmt = float_format(dtype) if given else precision.dot_input.get("float32")
+        return operand if fmt is None else self._round(operand, fmt)
 
     def _result_rounding(self, machine: Machine, equation: Equation) -> Callable[[Sequence[Array], Array], Array]:
         primitive, fmt, precision = primitive_of(equation), self._arithmetic.fmt, self._arithmetic.precision
         if primitive.name == "convert_element_type":
             from_integer = not is_float(np.dtype(equation.invars[0].aval.dtype))
             return lambda operands, x: self._round(x, fmt) if from_integer and x.dtype == np.float64 else x
+        if primitive.kind is Kind.PRODUCT:
+            return lambda operands, x: x
         if primitive.sums:
-            mass, of_products = self._mass(machine, equation), primitive.kind is Kind.PRODUCT
-            return lambda operands, x: self._round_sum(x, *mass(operands), fmt, of_products)
+            mass = self._mass(machine, equation)
+            return lambda operands, x: self._round_sum(x, *mass(operands))
         known, beyond, absolute = precision.ulps.get(primitive.ulps or "") if precision is not None else None, 0.0, 0.0
         if known is not None:
             beyond = 2 * max(known.relative - 0.5, 0.0) * fmt.unit_roundoff
@@ -202,19 +238,19 @@ class SamplingRules(KernelRules):
     def _mass(self, machine: Machine, equation: Equation) -> Callable[[Sequence[Array]], tuple[Array, int]]:
         absolute = super().rule(machine, equation)
         shape, params = equation.invars[0].aval.shape, equation.params
-        product = params.get("dimension_numbers")
-        axes = product[0][0] if product is not None else params["axes"] if "axes" in params else (params["axis"],)
+        axes = params["axes"] if "axes" in params else (params["axis"],)
         terms = math.prod(shape[axis] for axis in axes)
         return lambda operands: (np.asarray(absolute([np.abs(operand) for operand in operands])[0]), terms)
 
-    def _round_sum(self, sums: Array, mass: Array, terms: int, fmt: FloatFormat, of_products: bool) -> Array:
-        # Sums with the errors of summing in any order: see `RoundingModel.round_sum`.
+    def _round_sum(self, sums: Array, mass: Array, terms: int, partial: Array | float = 0.0) -> Array:
+        # Sums with the errors of summing in any order: see `RoundingModel.round_sum`. `partial` is the least size of
+        # partial sums that are not zero.
+        fmt = self._arithmetic.fmt
         known = np.where(np.isfinite(mass), mass, 0.0)
         exact = known < 2.0**fmt.precision  # sums of integers are exact up to there
         whole = exact & (sums == np.rint(sums)) & (known == np.rint(known))
         steps = min(math.sqrt(3 * terms), terms - 1) * fmt.unit_roundoff
-        if of_products:  # each may be rounded to a multiple of the least number, as a partial sum of normal size is
-            known = np.where(known > 0, np.maximum(known, fmt.smallest_normal), known)
+        known = np.where(known > 0, np.maximum(known, partial), known)
         moved = self._in_rows(sums, sums + np.where(whole, 0.0, steps * known) * self._noise(sums))
         return self._round(moved, fmt)
 

@@ -53,6 +53,10 @@ def module_text(bytecode: bytes) -> str:
     return str(ir.Module.parse(bytecode, _context()))
 
 
+# Hints of Triton's, and barriers within a program, of which jaxlib does not know the dialects. They change no value.
+_HINTS = re.compile(rb"cachePolicy = #tt\.cache_policy<[^>]*>(?:, )?|^ *(?:llvm\.intr\.assume|ttg\.barrier) .*$", re.M)
+
+
 class UnreadableError(Exception):
     """Triton IR that jaxlib's dialect does not know, in words."""
 
@@ -64,7 +68,7 @@ def triton_body(bytecode: bytes) -> Iterator[Any]:
     Raises an UnreadableError: text with other operations than jaxlib's dialect has, or with several functions.
     """
     try:
-        module = ir.Module.parse(bytecode, _context())
+        module = ir.Module.parse(_HINTS.sub(b"", bytecode), _context())
     except ir.MLIRError as error:
         if bytecode.startswith(_BYTECODE):
             raise

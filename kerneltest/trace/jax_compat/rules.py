@@ -15,9 +15,9 @@ _DEPTH = 2  # of tables of rules: by platform, then by primitive
 
 
 def foreign_code(primitive: Primitive) -> str:
-    """Returns the name of code behind a primitive that is not JAX's; "" if there is none.
+    """Returns the name of code behind a primitive that is not JAX's or kerneltest's; "" if there is none.
 
-    It is the primitive itself if JAX does not define it, or a rule that was registered for it in any table of JAX.
+    It is the primitive itself if they do not define it, or a rule that was registered for it in any table of JAX.
     """
     known, tables = _registries(len(sys.modules))
     if primitive not in known:
@@ -37,9 +37,10 @@ def _judge(rule: Any) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _registries(modules: int) -> tuple[frozenset[Primitive], list[dict[Any, Any]]]:
-    """Returns JAX's primitives and its tables by primitive; `modules` is a key, since each module may add some."""
+    """Returns the primitives, and JAX's tables by primitive; `modules` is a key, since each module may add some."""
     members = [value for module in _modules("jax") for value in list(vars(module).values())]
     tables = {id(value): value for value in members if isinstance(value, dict) and _is_table(value)}
+    members += [value for module in _modules("kerneltest") for value in list(vars(module).values())]
     return frozenset(value for value in members if isinstance(value, Primitive)), list(tables.values())
 
 

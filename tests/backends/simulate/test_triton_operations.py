@@ -48,6 +48,44 @@ def apply(x, i, out, what: tl.constexpr, n: tl.constexpr):
 
 
 @triton.jit
+def with_hints(x, out, n: tl.constexpr):
+    at = tl.arange(0, n)
+    tl.assume(tl.program_id(0) >= 0)
+    v = tl.load(x + at, cache_modifier=".ca", eviction_policy="evict_first")
+    tl.debug_barrier()
+    tl.store(out + at, v + 1, cache_modifier=".cs")
+
+
+@triton.jit
+def with_returns(x, out, n: tl.constexpr):
+    at = tl.program_id(0)
+    if at >= n:
+        return
+    v = tl.load(x + at)
+    if v > 2:
+        tl.store(out + at, 2 * v)
+        return
+    if v < -2:
+        tl.store(out + at, 3 * v)
+        return
+    tl.store(out + at, v + 1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "programs", "oracle"),
+    [
+        (with_hints, 1, lambda x: x + 1),
+        (with_returns, N + 8, lambda x: np.where(x > 2, 2 * x, np.where(x < -2, 3 * x, x + 1))),
+    ],
+)
+def test_hints_are_left_out_and_returns_end_a_program(kernel: Any, programs: int, oracle: Any) -> None:
+    function = kt.triton_kernel(kernel, grid=(programs,), outputs={"out": "x"}, constants={"n": N})
+    numbers = kt.array("n", "float32", domain=(-9, 9))
+    pairing = kt.oracle_for(function, x=numbers, dims={"n": kt.dim(values=(N,))})(oracle)
+    assert kt.check(pairing, backends=["simulate:sm_90"], depth="quick").ok
+
+
+@triton.jit
 def out_of_range(x, i, out, what: tl.constexpr, n: tl.constexpr):
     at = tl.arange(0, n)
     if what == "gather":
