@@ -18,7 +18,7 @@ import numpy as np
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import ErrorCause, MismatchCause, Nondeterministic
-from kerneltest.core.dtypes import Array, FloatFormat, widen
+from kerneltest.core.dtypes import Array, FloatFormat, is_float, widen
 from kerneltest.core.failures import DeclarationError, Guard
 from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.precision import Precision
@@ -27,7 +27,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.formula import Formula, Take, whole
 from kerneltest.execute.item import Item, Outcome
-from kerneltest.judge.compare import Comparison, compare_outputs, first_difference, is_wrong, without_doubted
+from kerneltest.judge.compare import Comparison, compare, compare_outputs, first_difference, is_wrong, without_doubted
 from kerneltest.judge.formula import (
     BITS_UNSTABLE,
     OwnRounding,
@@ -51,7 +51,9 @@ from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import BudgetPart, budget_parts, vacuous_bound_note
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer, Record
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import computes_floats
 
@@ -564,6 +566,17 @@ def judge_claims(context: CaseContext, record: Record, claims: Iterable[Claim], 
     return Outcome(replace(record, message="" if record.compared else message), claimed=judge.claimed)
 
 
+# Whether NumPy computes what is expected in the kernel's own dtypes.
+def _is_right_in_numpy(formula: Formula, outputs: Sequence[Comparison]) -> bool:
+    try:
+        evaluated = BatchedKernel(formula.traced, KernelRules())([leaf[None] for leaf in formula.leaves])
+    except UnknownError:
+        return False
+    own = formula.take(tuple(output[0] for output in evaluated))
+    pairs = zip(own, outputs, strict=True)
+    return not is_wrong(compare(value, each.expected, each.bound, signed_zeros=False) for value, each in pairs)
+
+
 # The cause of wrong outputs; None if it is unknown.
 def _find_cause(
     formula: Formula, outputs: Sequence[Comparison], found: Sequence[Comparison], own: OwnRounding | None
@@ -579,4 +592,7 @@ def _find_cause(
         return _BY_BACKEND
     cause = rounding_cause(outputs, own)
     by_rounding = cause is not None and cause.what is ErrorCause.ROUNDING
+    of_integers = not any(each.wrong.any() for each in outputs if is_float(each.actual.dtype))
+    if by_rounding and of_integers and _is_right_in_numpy(formula, outputs):
+        return _BY_BACKEND
     return _BY_OVERFLOW if by_rounding and any(map(is_lost, outputs)) and formula.overflows_own_dtypes() else cause

@@ -416,6 +416,21 @@ def test_a_kernel_of_integers_that_a_backend_computes_wrongly_does_not_doubt_its
     assert "check the oracle" not in text
 
 
+def test_an_index_that_a_backend_finds_elsewhere_is_not_called_a_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
+    kt.backend("wrong")(_WrongBackend)
+
+    def kernel(x: jax.Array) -> Any:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = jnp.exp(x_ref[...]).astype(jnp.int32)
+
+        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, np.int32))(x)
+
+    x = kt.array("n", "float32", domain=(-3, 3))
+    pairing = kt.oracle_for(kernel, x=x, dims={"n": kt.dim(values=(3, 8))})(lambda x: np.exp(x).astype(np.int32))
+    assert _causes(kt.check(pairing, backends=["wrong"], depth="quick")) == {ErrorCause.BACKEND}
+
+
 class _WrongCompiler(Interpret):
     """Compiles to code that is off by one; the kernel's evaluation in NumPy is right."""
 
