@@ -231,6 +231,8 @@ def test_findings_that_do_not_fulfil_a_tested_condition_are_another_suspect(
         (WRONG, FaultLocation("k.py:5", "x", "adding 1 fixes the result", False), "wrong values"),
         (SLIGHT, FaultLocation("k.py:5", "x", "it fixes the result", False, cause="a rounding to bfloat16"),
          "insufficient precision, or another formula from a rounding to bfloat16"),
+        (SLIGHT, FaultLocation("k.py:5", "x", "adding 1 fixes the result", True),
+         "insufficient precision, or another formula: adding 1 fixes the result"),
         # the smallest case shows something else
         (WRONG, FaultLocation("k.py:5", "x / y", "0 / 0 is nan", True, cause="0 / 0"), "wrong values from 0 / 0"),
     ],
