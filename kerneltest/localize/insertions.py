@@ -192,11 +192,11 @@ def rescale(site: Site) -> Iterator[EquationChange]:
 
 def add_term(site: Site) -> Iterator[EquationChange]:
     """Yields factors, divisors and arguments of logarithms with 1 added, and stored values with one in scope added."""
-    for number in _OPERANDS_OF_ONE.get(site.name, ()):
+    for number, words in _LARGER_BY_ONE.get(site.name, {}).items():
         operand = site.operands[number]
         if is_float_array(operand) and not isinstance(operand, Literal):
             edit = partial(before, site.equation, {number: lambda x: x + jnp.ones_like(x)})
-            yield EquationChange(f"adding 1 to operand {number + 1} of {site.name}", edit, cost=2)
+            yield EquationChange(f"adding 1 to {words}", edit, cost=2)
     for number in _stored(site):
         for value in site.scope if is_float_array(site.operands[number]) else ():
             if value.variable is not site.operands[number] and same_type(value.variable, site.operands[number]):
@@ -205,7 +205,11 @@ def add_term(site: Site) -> Iterator[EquationChange]:
                 yield EquationChange(f"adding {value}", edit, key, 3, undone="a missing term")
 
 
-_OPERANDS_OF_ONE = {"mul": (0, 1), "div": (1,), "log": (0,)}
+_LARGER_BY_ONE: Mapping[str, Mapping[int, str]] = {
+    "mul": {0: "the first factor", 1: "the second factor"},
+    "div": {1: "the divisor"},
+    "log": {0: "the argument of the logarithm"},
+}
 
 
 def rescale_by_maximum(site: Site) -> Iterator[EquationChange]:

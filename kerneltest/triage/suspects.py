@@ -90,6 +90,12 @@ class Suspect:
     def clauses(self) -> tuple[str, str]:
         """The conditions on inputs and on signatures, as experiments confirmed them, or else as the plan shows them."""
         inputs, signatures = (self.tested.inputs, self.tested.words) if self.tested is not None else (None, None)
+        if self.effect is Effect.WRONG and self._slight_error():
+            # Some cases do not show it, as their bounds are wide: a condition with exceptions is about these.
+            exact = self.signatures.words if self.signatures.exact else ""
+            stated = inputs or "", exact if signatures is None else signatures
+            one, other = ("" if words.endswith(WITH_EXCEPTIONS) else words for words in stated)
+            return one, other
         if inputs is None or (self.inputs.exact and inputs.endswith(WITH_EXCEPTIONS)):
             inputs = self.inputs.words
         if signatures is None or (self.signatures.exact and signatures.endswith(WITH_EXCEPTIONS)):
