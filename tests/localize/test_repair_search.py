@@ -100,6 +100,14 @@ def test_a_cause_is_stated_if_all_of_the_cheapest_repairs_undo_it(
     assert found.cause == cause
 
 
+@pytest.mark.parametrize(("cost", "confirmed"), [(1, False), (2, False), (3, True)])
+def test_another_value_that_fits_by_chance_does_not_unconfirm_a_line(cost: int, confirmed: bool) -> None:
+    repairs = [_repair(1, "one"), replace(_repair(1, "one"), literal=False, cost=cost)]
+    found = find_repair(FakeReplay(0, ONE), [FakeReplay(1, ONE)], repairs, Deadline(10), ())
+    assert found is not None
+    assert found.confirmed is confirmed
+
+
 @pytest.mark.parametrize("late", ["rest", "more"])
 def test_a_repair_is_not_confirmed_if_replays_are_missing_for_want_of_time(late: str) -> None:
     first, deadline = FakeReplay(0, ONE), Deadline(10)
