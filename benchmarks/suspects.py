@@ -1,8 +1,11 @@
-"""Whether one bug makes one suspect, and two make two: `python benchmarks/suspects.py [--processes N] [TABLE ...]`.
+"""Whether one bug makes one suspect, and two make two: `python -m benchmarks.suspects [--processes N] [TABLE ...]`.
 
-Two tables, both by default: `single`, the variants of the kernels by themselves, and `pairs`, two variants of
-one kernel put together. reports/suspects/results.json, which git ignores, keeps both; reports/suspects/README.md shows
-them.
+Two tables by default: `single`, the variants of the kernels by themselves, and `pairs`, two variants of one kernel put
+together. reports/suspects/results.json, which git ignores, keeps both; reports/suspects/README.md shows them.
+
+`mutants` is a third one, of kernels of suites/ and of `tools.generate`, each with one change of `kerneltest mutate`. It
+is judged on interpret alone, and printed: the change, for a reader who judges the titles, and each suspect's title and
+line.
 """
 
 import argparse
@@ -11,23 +14,39 @@ import difflib
 import hashlib
 import itertools
 import json
+import linecache
 import os
 import platform
+import random
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
 import jax
+from jax.extend.core import jaxpr_as_fun
 
 import kerneltest as kt
 from benchmarks.device_outputs import ROOT
+from kerneltest.core.source_location import source_line
+from kerneltest.declare.pairing import Pairing
+from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError, plan_items
+from kerneltest.extensions.mutation.mutants import KernelMutant, apply_mutant
+from kerneltest.extensions.mutation.operators import OPERATORS
+from kerneltest.localize.sites import LocatedJaxpr, locate_equations, site_key
+from kerneltest.trace.jax_compat.jaxprs import Equation
+from kerneltest.trace.jax_compat.source_lines import propagate_call_lines
+from kerneltest.trace.rewrite import rewrite_jaxpr
 from kerneltest.triage.suspects import Suspect
 from tests.corpus import VARIANTS, Twin
 from tests.corpus.twin import edited
+from tools.generate.productions import generate_kernel
 
 FOLDER = ROOT / "reports" / "suspects"
 BACKENDS, DEPTH, SECONDS = ("interpret", "simulate:sm_90"), "quick", 10.0
@@ -63,24 +82,33 @@ def touched(variant: Twin) -> frozenset[int]:
         if tag != "equal"
         for line in range(start + 1, max(end, start + 1) + 1)
     }
+    return _statements(changed_source, changed)
+
+
+def _statements(source: str, lines: Collection[int]) -> frozenset[int]:
+    # Some lines, and the others of the simple statements that they are in.
     simple = [
         node
-        for node in ast.walk(ast.parse(changed_source))
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, (ast.Assign, ast.Expr, ast.Return, ast.AugAssign, ast.AnnAssign))
     ]
     around = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in simple]
-    return frozenset(line for lines in around if changed & set(lines) for line in lines) | frozenset(changed)
+    return frozenset(line for each in around if not {*each}.isdisjoint(lines) for line in each) | frozenset(lines)
 
 
-def measure(variant: Twin, seconds: float) -> dict[str, Any]:
+def measure(variant: Twin, seconds: float) -> list[dict[str, Any]]:
     """What is suspected of one variant, and the cases that each suspect explains."""
+    return [_row(variant.name, variant.broken(), BACKENDS, seconds, touched(variant))]
+
+
+def _row(name: str, broken: Pairing, backends: Sequence[str], seconds: float, lines: Collection[int]) -> dict[str, Any]:
     started = time.perf_counter()
-    result = kt.check(variant.broken(), backends=BACKENDS, depth=DEPTH, minimize=seconds)
+    result = kt.check(broken, backends=backends, depth=DEPTH, minimize=seconds)
     return {
-        "name": variant.name,
+        "name": name,
         "seconds": time.perf_counter() - started,
         "findings": len(result.findings),
-        "lines": sorted(touched(variant)),
+        "lines": sorted(lines),
         "suspects": [_suspect(each) for each in result.suspects],
     }
 
@@ -99,6 +127,76 @@ def _suspect(suspect: Suspect) -> dict[str, Any]:
         "complete": smallest.complete if smallest is not None else None,
         "born": {"place": born.place, "words": born.words, "certain": born.confirmed} if born is not None else None,
     }
+
+
+SUITES = (
+    "attention.one_block attention.online batched_matmul.two_axes cross_entropy.tiled cumulative_sum.sums iota.blocked "
+    "layer_norm.normalised matmul.tiled matmul.two_by_two rms_norm.normalised rotary.rotated softmax.fused "
+    "softmax.tiled swiglu.fused swiglu.gate vector_add.blocked"
+).split()
+SEEDS = range(100, 140)
+_ATTEMPTS = 3  # mutants that are tried for each one that is wanted, since the plan may miss some
+
+
+def mutated(pairing: Pairing, mutant: KernelMutant) -> Pairing:
+    """Returns a pairing whose kernel has the change of a mutant."""
+    kernel = pairing.kernel
+
+    def changed(*arguments: Any, **options: Any) -> Any:
+        leaves, tree = jax.tree.flatten((arguments, options))
+        arrays = [number for number, leaf in enumerate(leaves) if hasattr(leaf, "dtype")]
+
+        def call(*values: jax.Array) -> Any:
+            filled = dict(enumerate(leaves)) | dict(zip(arrays, values, strict=True))
+            own, named = jax.tree.unflatten(tree, filled.values())
+            return kernel(*own, **named)
+
+        jaxpr, result = jax.make_jaxpr(call, return_shape=True)(*(leaves[number] for number in arrays))
+        located = locate_equations(jaxpr)
+        if (made := apply_mutant(located, mutant)) is not None:
+            sites = (site for site in LocatedJaxpr(located).sites() if site.frames[0] == (mutant.place, mutant.column))
+            located = rewrite_jaxpr(made, partial(_with_line, next(sites).equation))
+        outputs = jaxpr_as_fun(located)(*(leaves[number] for number in arrays))
+        return jax.tree.unflatten(jax.tree.structure(result), outputs)
+
+    return replace(pairing, kernel=changed)
+
+
+def _with_line(edited: Equation, equation: Equation) -> list[Equation] | None:
+    # The equations that an operator makes remember no line of the kernel.
+    return None if site_key(equation)[0] else [propagate_call_lines(equation, edited)]
+
+
+def measure_mutants(name: str, seconds: float, count: int = 2) -> list[dict[str, Any]]:
+    """What is suspected of some mutants of a kernel, of a suite or of a generator's seed, which the plan finds."""
+    suite, _, own = name.partition(".")
+    pairing = getattr(import_module(f"suites.test_{suite}"), own) if own else generate_kernel(int(name)).pairing()
+    try:
+        session = MutationSession(plan_items(pairing, name, "interpret"))
+    except UnfitPairingError:
+        return []
+    mutants = session.mutants(OPERATORS.entries())
+    random.Random(name).shuffle(mutants)
+    rows: list[dict[str, Any]] = []
+    for mutant in mutants[: count * _ATTEMPTS]:
+        change = f"{mutant.place} {mutant.phrase}, {mutant.operator} of {mutant.primitive}: {source_line(mutant.place)}"
+        source = "".join(linecache.getlines(mutant.file))
+        lines = _statements(source, [mutant.line])
+        row = _row(f"{name}: {change}", mutated(pairing, mutant), ["interpret"], seconds, lines)
+        rows += [row] if row["suspects"] else []
+        if len(rows) == count:
+            break
+    return rows
+
+
+def describe(row: dict[str, Any]) -> str:
+    """Returns the suspects of a row, for a reader who judges the titles."""
+    lines = [f"{row['name']}", f"  line: {line_named(row)}; {row['seconds']:.0f} s"]
+    for suspect in row["suspects"]:
+        born = suspect["born"]
+        lines.append(f"  - {suspect['title']} [{len(suspect['cases'])} cases]")
+        lines += [f"    {'certainly ' * born['certain']}{born['place']} {born['words']}"] if born else []
+    return "\n".join(lines)
 
 
 _ABOUT = """# Suspects, measured
@@ -175,22 +273,28 @@ def _jaccard(one: set[str], other: set[str]) -> float:
     return len(one & other) / len(one | other)
 
 
+def totals(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yields how many rows have one suspect, and how many name the right line."""
+    counts, named = [len(row["suspects"]) for row in found], [line_named(row) for row in found]
+    yield f"- one suspect: {counts.count(1)} ({counts.count(1) / len(found):.0%}); at most {max(counts)}"
+    yield (
+        f"- right line: {named.count('right')} ({named.count('right') / len(found):.0%}); "
+        f"wrong line, reported as possible: {named.count('wrong')}; wrong line, reported as confirmed: "
+        f"{named.count('wrong and certain')}; no line: {named.count('none')}"
+    )
+
+
 def report(results: dict[str, Any]) -> str:
     """All that is kept, as Markdown."""
     single = {row["name"]: row for row in results.get("single", ())}
     lines = [_ABOUT, results["environment"], ""]
     if single:
         found = [row for row in single.values() if row["suspects"]]
-        counts = [len(row["suspects"]) for row in found]
-        named = [line_named(row) for row in found]
         unusual = [s["unusual"] for row in found for s in row["suspects"] if s["unusual"] is not None]
         lines += [
             f"One bug each, {len(found)} variants found of {len(single)}, depth {DEPTH}, {' and '.join(BACKENDS)}:",
             "",
-            f"- one suspect: {counts.count(1)} ({counts.count(1) / len(found):.0%}); at most {max(counts)}",
-            f"- right line: {named.count('right')} ({named.count('right') / len(found):.0%}); "
-            f"wrong line, reported as possible: {named.count('wrong')}; wrong line, reported as confirmed: "
-            f"{named.count('wrong and certain')}; no line: {named.count('none')}",
+            *totals(found),
             f"- elements of the smallest case that are neither 0 nor 1: median {statistics.median(unusual):g}, "
             f"maximum {max(unusual)}, of {len(unusual)} smallest cases",
             "",
@@ -224,28 +328,39 @@ def report(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+_TABLES: dict[str, tuple[Callable[[], Sequence[Any]], Callable[[Any, float], list[dict[str, Any]]]]] = {
+    "single": (lambda: VARIANTS, measure),
+    "pairs": (pairs, measure),
+    "mutants": (lambda: [*SUITES, *map(str, SEEDS)], measure_mutants),
+}
+
+
 def main(words: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help="single or pairs; both if left out")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="by default single and pairs")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for the smallest case of each suspect")
+    parser.add_argument("--only", nargs="+", metavar="PART", help="rows whose names have one of these, only printed")
     chosen = parser.parse_args(words)
+    if unknown := set(chosen.tables) - _TABLES.keys():
+        parser.error(f"no table {', '.join(sorted(unknown))}: there are {', '.join(_TABLES)}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     kept = FOLDER / "results.json"
     results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     results["environment"] = f"JAX {jax.__version__}, Python {platform.python_version()}, {platform.machine()}, no GPU."
-    if unknown := set(chosen.tables) - {"single", "pairs"}:
-        parser.error(f"no table {', '.join(sorted(unknown))}: there are single and pairs")
     for table in chosen.tables or ["single", "pairs"]:
-        todo = list(VARIANTS) if table == "single" else pairs()
+        subjects, judge = _TABLES[table]
+        names = {getattr(subject, "name", subject): subject for subject in subjects()}
+        todo = [each for name, each in names.items() if not chosen.only or any(part in name for part in chosen.only)]
+        results[table] = []
         with ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool:
-            results[table] = []
-            for row in pool.map(measure, todo, [chosen.seconds] * len(todo)):
-                results[table].append(row)
-                titles = "; ".join(each["title"] for each in row["suspects"])
-                print(f"{row['name']}: {len(row['suspects'])}, {row['seconds']:.0f} s: {titles}", file=sys.stderr)
-        kept.write_text(json.dumps(results))
-        (FOLDER / "README.md").write_text(report(results), encoding="utf-8")
+            for rows in pool.map(judge, todo, [chosen.seconds] * len(todo)):
+                results[table] += rows
+                print(*map(describe, rows), sep="\n", flush=True)
+        print("\n".join(totals(results[table])))
+        if not chosen.only and table != "mutants":
+            kept.write_text(json.dumps(results))
+            (FOLDER / "README.md").write_text(report(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

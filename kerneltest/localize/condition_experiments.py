@@ -30,6 +30,7 @@ _BASES = 2  # signatures at which a condition on inputs is looked for
 _TRIED_BASES = 3  # that are tried for the second
 _MOST_PLANNED = 12  # planned signatures that are tried if no other one passes
 _MOST_ELSEWHERE = 12  # findings in other items that do not fulfil a condition
+_SETTLING = 4  # signatures, all of which fail, that leave little to ask
 _PASSING = 4  # cases that passed, most of which must pass in NumPy
 _FAMILIES = 2  # whose values a signature is tried with
 _DENSE = 40  # lengths up to which all are considered
@@ -104,6 +105,10 @@ def _first_trials(pairing: Pairing, base: Signature) -> Iterator[Signature]:
         for length in dict.fromkeys([dim.shortest, own - 1, own + 1, dim.block or 2 * own, 2 * (dim.block or own)]):
             if length > 0 and length != own and dim.admits(length):
                 yield from _resized(pairing, base, {name: length})
+
+
+def _of_equal_lengths(pairing: Pairing, base: Signature) -> Iterator[Signature]:
+    # Signatures that plans seldom have.
     dims = {name: pairing.dims[name] for name, _ in base.dims}
     together = [{name: dim.block or dim.shortest for name, dim in dims.items()}]
     together += [dict.fromkeys(dims, length) for length in sorted({1, _MANY_BLOCKS, *dict(base.dims).values()})]
@@ -144,7 +149,13 @@ def find_condition(
     experiment = _Experiment(item, case, smallest, record, bad, trials)
     known = {each.signature for each in bad}
     inputs = experiment.find_inputs([each for each in others if each.signature in known])
-    words, excluded = experiment.find_signatures(inputs or ANY_INPUT)
+    families, dtypes = ({each.family.name for each in bad}, {each.signature.dtype for each in (*bad, *elsewhere)})
+    is_everywhere = (
+        len(known) >= _SETTLING
+        and {each.signature for each in cases if each.family.name in families} <= known
+        and {each.dtype for each in experiment.planned} <= dtypes
+    )
+    words, excluded = experiment.find_signatures(inputs or ANY_INPUT, is_everywhere)
     if inputs is None and words is None:
         return None
     if inputs is None:
@@ -188,8 +199,8 @@ class _Experiment:
         self._case, self._bad, self._trials = case, bad, trials
         asked = {(each.family.name, each.target): (each.family, each.target) for each in (case, *bad)}
         self._families = list(asked.values())[:_FAMILIES]
-        self._planned = signatures(item.pairing, item.depth)
-        self._longest = max(each.volume for each in self._planned)
+        self.planned = signatures(item.pairing, item.depth)
+        self._longest = max(each.volume for each in self.planned)
 
     def _filled(self, signature: Signature) -> Iterator[ExplicitCase]:
         # Cases of a signature like those that fail.
@@ -235,10 +246,11 @@ class _Experiment:
             if base is not None:
                 yield base
 
-    def find_signatures(self, inputs: InputRule) -> tuple[str | None, tuple[str, ...]]:
+    def find_signatures(self, inputs: InputRule, is_everywhere: bool) -> tuple[str | None, tuple[str, ...]]:
         """Returns the condition on signatures among cases whose inputs fulfil one, and planned signatures without it.
 
-        The condition is None if trials confirm none, and "" if every signature fails.
+        The condition is None if trials confirm none, and "" if every signature fails. If all planned ones do
+        (`is_everywhere`), only those that plans seldom have are tried.
         """
         pairing, trials = self._pairing, self._trials
 
@@ -252,10 +264,11 @@ class _Experiment:
         base = self._smallest.signature
         if not inputs.holds(base, self._smallest.arguments) and not fails(base := self._case.signature):
             return None, ()
-        first = [each for each in _first_trials(pairing, base) if each.volume <= self._longest]
+        first = [*([] if is_everywhere else _first_trials(pairing, base)), *_of_equal_lengths(pairing, base)]
+        first = [each for each in first if each.volume <= self._longest]
         near = sorted(_neighbours(pairing, base), key=attrgetter("total_length"))
         known = dict.fromkeys([base, *(each.signature for each in self._bad)])
-        every = [*first, *near, *sorted(_distant(pairing, base), key=attrgetter("total_length")), *self._planned]
+        every = [*first, *near, *sorted(_distant(pairing, base), key=attrgetter("total_length")), *self.planned]
         fitting = (each for each in every if each.volume <= self._longest)
         possible = list(dict.fromkeys([*known, *fitting]))
         kinds = [signature.dims for signature in possible]
@@ -263,9 +276,9 @@ class _Experiment:
         for number in range(len(known)):
             search.observe(number, fails=True)
         search.try_all(map(possible.index, first))
-        if not search.passing:  # what passed in the run is likelier to pass than its neighbours
+        if not search.passing and not is_everywhere:  # what passed in the run is likelier to pass than its neighbours
             search.try_all(
-                [possible.index(each) for each in self._planned if each in possible and each not in known][
+                [possible.index(each) for each in self.planned if each in possible and each not in known][
                     :_MOST_PLANNED
                 ]
             )
@@ -273,7 +286,7 @@ class _Experiment:
         if trials.is_exhausted or (rule is None and search.passing):
             return None, ()
         parts = rule.parts if rule is not None else ()
-        excluded = (s for s in self._planned if not all(part.holds(features_of(pairing, s)) for part in parts))
+        excluded = (s for s in self.planned if not all(part.holds(features_of(pairing, s)) for part in parts))
         note = WITH_EXCEPTIONS if rule is not None and rule.bits & search.passing else ""
         return " and ".join(part.words for part in parts) + note, tuple(map(str, excluded))
 

@@ -29,7 +29,7 @@ class EquationChange:
     key: str = ""  # identifies a repair among those of its equation, at all lengths; "" if the phrase does
     cost: int = 0  # how much a repair assumes: 0 for a comparison or a constant, more for less likely mistakes
     literal: bool = True  # whether the source spells out at this place what is changed, rather than naming it
-    undone: str = ""  # what a repair undoes, in words that follow "from": `a rounding to bfloat16`; or ""
+    undone: str = ""  # what a repair undoes, in words that follow "from": `a missing mask`; or ""
 
 
 def is_array(atom: Atom) -> bool:

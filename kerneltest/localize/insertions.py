@@ -19,6 +19,7 @@ from kerneltest.localize.edits import (
     is_boolean_array,
     is_float_array,
     is_integer_array,
+    same_type,
     substitute,
 )
 from kerneltest.localize.sites import ScopedValue, Site
@@ -44,7 +45,8 @@ def mask(site: Site) -> Iterator[EquationChange]:
         for key, words, conditions, fill, function in _masks(site, atom):
             edit = _change_at(site, number, function, *conditions)
             # The mask may be missing in several places.
-            yield EquationChange(f"masking {what} by {words} with {fill:g}", edit, f"{where} {key}", 1, literal=False)
+            phrase, key = f"masking {what} by {words} with {fill:g}", f"{where} {key}"
+            yield EquationChange(phrase, edit, key, 1, literal=False, undone="a missing mask")
 
 
 def _change_at(site: Site, number: int | None, function: Function, *more: Atom) -> Callable[[], Sequence[Equation]]:
@@ -184,7 +186,30 @@ def rescale(site: Site) -> Iterator[EquationChange]:
                 scale = partial(_scale, factor=factor, axis=axis, divides=verb == "dividing")
                 edit = _change_at(site, number, scale, *more)
                 place = -1 if number is None else number
-                yield EquationChange(f"{verb} {what} by {words}", edit, f"{verb} {place} {key}", 3)
+                undone = f"a missing {'divisor' if verb == 'dividing' else 'factor'}"
+                yield EquationChange(f"{verb} {what} by {words}", edit, f"{verb} {place} {key}", 3, undone=undone)
+
+
+def add_term(site: Site) -> Iterator[EquationChange]:
+    """Yields factors, divisors and arguments of logarithms with 1 added, and stored values with one in scope added."""
+    for number, words in _LARGER_BY_ONE.get(site.name, {}).items():
+        operand = site.operands[number]
+        if is_float_array(operand) and not isinstance(operand, Literal):
+            edit = partial(before, site.equation, {number: lambda x: x + jnp.ones_like(x)})
+            yield EquationChange(f"adding 1 to {words}", edit, cost=2)
+    for number in _stored(site):
+        for value in site.scope if is_float_array(site.operands[number]) else ():
+            if value.variable is not site.operands[number] and same_type(value.variable, site.operands[number]):
+                edit = partial(before, site.equation, {number: jnp.add}, value.variable)
+                key = f"add {number} {value.key}"
+                yield EquationChange(f"adding {value}", edit, key, 3, undone="a missing term")
+
+
+_LARGER_BY_ONE: Mapping[str, Mapping[int, str]] = {
+    "mul": {0: "the first factor", 1: "the second factor"},
+    "div": {1: "the divisor"},
+    "log": {0: "the argument of the logarithm"},
+}
 
 
 def rescale_by_maximum(site: Site) -> Iterator[EquationChange]:
@@ -200,7 +225,8 @@ def rescale_by_maximum(site: Site) -> Iterator[EquationChange]:
             for axis in _axes_along(old.variable, atom):
                 edit = _change_at(site, number, partial(_by_exponential, axis=axis), old.variable, new.variable)
                 phrase = f"multiplying operand {number + 1} of {site.name} by exp({old} - {new})"
-                yield EquationChange(phrase, edit, f"exponential {number} {old.key} {new.key} {axis}", 3, literal=False)
+                key = f"exponential {number} {old.key} {new.key} {axis}"
+                yield EquationChange(phrase, edit, key, 3, literal=False, undone="a sum that is not rescaled")
 
 
 def _is_maximum(value: ScopedValue, values: Sequence[ScopedValue]) -> bool:
@@ -260,7 +286,8 @@ def shift(site: Site) -> Iterator[EquationChange]:
             by = length - its_length
             edit = partial(before, site.equation, {number: lambda x, by=by: x + jnp.asarray(by, x.dtype)})
             phrase = f"adding {one} - {other} to operand {number + 1} of the comparison"
-            yield EquationChange(phrase, edit, f"shift by {one} - {other}", 1)
+            undone = "positions that are counted from the wrong end"
+            yield EquationChange(phrase, edit, f"shift by {one} - {other}", 1, undone=undone)
 
 
 _FUNCTIONS: dict[str, Function] = {
@@ -310,7 +337,8 @@ def guard_store(site: Site) -> Iterator[EquationChange]:
             continue
         for words, condition in conditions:
             edit = partial(_guarded, site, places[0], value.variable, condition)
-            yield EquationChange(f"storing only if {words}", edit, f"guard {value.key} {words}", 2, literal=False)
+            phrase, key = f"storing only if {words}", f"guard {value.key} {words}"
+            yield EquationChange(phrase, edit, key, 2, literal=False, undone="a store that lacks its condition")
 
 
 def _guarded(site: Site, place: int, variable: Var, condition: Function) -> Sequence[Equation]:

@@ -390,7 +390,8 @@ def _other_fills(site: Site) -> Iterator[EquationChange]:
         if literal is not None and float(np.asarray(literal.val).astype(np.float64)) != fill:
             changed = parts._replace(other=with_value(literal, fill))
             edit = partial(_with_parts, site.equation, changed)
-            yield EquationChange(f"giving the masked load other={fill:g}", edit)
+            phrase = f"giving the masked load other={fill:g}"
+            yield EquationChange(phrase, edit, undone="the value of masked elements")
 
 
 def _with_parts(equation: Equation, parts: AccessParts) -> list[Equation]:
@@ -649,6 +650,7 @@ OPERATORS: tuple[Operator, ...] = (
         "value-unguarded", "Zero, negative numbers or infinities are not guarded against", repair=insertions.guard
     ),
     Operator("scale-dropped", "A scale is forgotten, or applied twice", repair=insertions.rescale),
+    Operator("term-missing", "1, or another value, is not added", repair=insertions.add_term),
     Operator("sum-not-rescaled", "A sum so far keeps an old maximum", repair=insertions.rescale_by_maximum),
     Operator("operations-exchanged", "Operations are in the wrong order", repair=insertions.exchange_operations),
     Operator("position-shifted", "Positions are counted from the wrong end", repair=insertions.shift),

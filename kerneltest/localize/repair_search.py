@@ -58,7 +58,7 @@ class Repair:
     # yields the patches that apply the change to the kernel, which may be traced for other lengths: one for each
     # possible way, none if the change does not fit
     patches: Callable[[Any], Iterator[Any]]
-    undone: str = ""  # what it undoes: `a rounding to bfloat16`; or ""
+    undone: str = ""  # what it undoes: `a rounding to bfloat16`, `a missing mask`; or ""
 
 
 def code_repairs(kernel: MutableKernel) -> list[Repair]:
@@ -367,11 +367,11 @@ def _location(repairs: Sequence[Repair]) -> FaultLocation:
     cheapest = [repair for repair in repairs if repair.cost == min(other.cost for other in repairs)]
     best = cheapest[-1 if cheapest[0].cost > 2 else 0]  # of two uses of a value, the later one is likelier the bug
     others = tuple(dict.fromkeys(repair.place for repair in repairs if repair.place != best.place))
-    # A named constant may be wrong at its definition; the same edit would repair it there.
-    literal = all(repair.literal for repair in repairs)
-    words, cause = f"{best.phrase} fixes the result", best.undone
-    if any(repair.undone != cause for repair in repairs):
-        cause = ""
+    # A named constant may be wrong at its definition; the same edit would repair it there. The dearest fit by chance.
+    literal = all(repair.literal for repair in repairs if repair.cost <= max(best.cost, _MOST_COST))
+    words = f"{best.phrase} fixes the result"
+    # A repair that costs more, such as another value that fits, is no other explanation.
+    cause = best.undone if all(repair.undone == best.undone for repair in cheapest) else ""
     return FaultLocation(best.place, best.operation, words, literal and not others, others, cause=cause)
 
 

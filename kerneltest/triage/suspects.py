@@ -43,6 +43,7 @@ from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, formula_error
 BEFORE_VALUES = (Level.BUILD, Level.BROKEN)
 """Levels of failures that end a case before values are compared."""
 
+_VAGUE = (Effect.WRONG, Effect.WRONG_GRADIENT, Effect.IMPRECISE)  # effects that do not say what happened
 _NEARLY_ALL_ERRORS = 0.9  # share of findings that say how far a formula is off; the others have values near zero
 _NEWLINE = "\n"
 
@@ -89,6 +90,12 @@ class Suspect:
     def clauses(self) -> tuple[str, str]:
         """The conditions on inputs and on signatures, as experiments confirmed them, or else as the plan shows them."""
         inputs, signatures = (self.tested.inputs, self.tested.words) if self.tested is not None else (None, None)
+        if self.effect is Effect.WRONG and self._slight_error():
+            # Some cases do not show it, as their bounds are wide: a condition with exceptions is about these.
+            exact = self.signatures.words if self.signatures.exact else ""
+            stated = inputs or "", exact if signatures is None else signatures
+            one, other = ("" if words.endswith(WITH_EXCEPTIONS) else words for words in stated)
+            return one, other
         if inputs is None or (self.inputs.exact and inputs.endswith(WITH_EXCEPTIONS)):
             inputs = self.inputs.words
         if signatures is None or (self.signatures.exact and signatures.endswith(WITH_EXCEPTIONS)):
@@ -173,8 +180,7 @@ class Suspect:
             several = len({record.dtype for record in self.findings}) > 1  # what fails in each is named by none
             dtype = rf"\b{re.escape(smallest.dtype)}\b"
             return f" from {re.sub(dtype, 'the dtype', fault.cause) if several else fault.cause}"
-        is_vague = self.effect in (Effect.WRONG, Effect.WRONG_GRADIENT) and not self._slight_error()
-        return f": {fault.words}" if is_vague and fault.confirmed else ""
+        return f": {fault.words}" if self.effect in _VAGUE and fault.confirmed else ""
 
     def _slight_error(self) -> str:
         # An integer is never slightly off: a position or a code beside the right one is another. Neither is an element

@@ -105,7 +105,7 @@ def symptom(record: Record) -> Symptom:
         return Symptom(_level(record, effect), effect, subject)
     if record.verdict.kind is VerdictKind.MEMORY:
         level = Level.INVARIANT if record.group == GroupName.INVARIANTS else Level.STRUCTURE
-        subject = essence if isinstance(detail, MemoryFault | Race) else ""
+        subject = essence if isinstance(detail, MemoryFault | Race) and detail.buffer else ""
         return Symptom(level, _MEMORY.get(record.verdict, Effect.OTHER), subject, place)
     return Symptom(Level.BROKEN, Effect.OTHER, f"{record.verdict}: {essence}", place, f"{record.verdict}: {essence}")
 

@@ -129,6 +129,21 @@ def test_a_condition_on_signatures_is_named(words: str) -> None:
     assert set(found.words.split(" and ")) == set(words.split(" and "))
 
 
+@pytest.mark.parametrize(
+    ("is_wrong", "words"), [(lambda **_: True, ""), (lambda m, n, **_: m != n, "m differs from n")]
+)
+def test_signatures_that_all_fail_leave_only_those_to_try_that_plans_seldom_have(is_wrong: Sizes, words: str) -> None:
+    pairing, family = planted(is_wrong), FAMILIES["position_coded"]
+    planned = [s for s in signatures(pairing, "quick") if len({length for _, length in s.dims if length}) == 2]
+    cases = [Case("p", pairing.name, signature, family, "", 0) for signature in planned]
+    first = min(cases, key=lambda case: case.signature.volume)
+    smallest = ExplicitCase("p", first.signature, first.fill(pairing), family=family)
+    found = _tested(pairing, smallest, cases)
+    assert found is not None
+    assert found.words == words
+    assert (found.cases < 20) is (not words)
+
+
 Inputs = Callable[[Any, Any, Any, Any, Any], Any]  # of x, y, keep, idx and lens, as arrays of JAX or NumPy
 
 

@@ -97,6 +97,16 @@ def _stored_always(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = -x  # FAULT
 
 
+def _without_one(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    o_ref[...] = x / jnp.abs(jnp.cumsum(x, axis=1))  # FAULT
+
+
+def _without_residual(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    o_ref[...] = jnp.tanh(jnp.cumsum(x, axis=1))  # FAULT
+
+
 def _backward(x_ref: Any, g_ref: Any, o_ref: Any) -> None:
     o_ref[...] = g_ref[...] + 2.0 * x_ref[...]  # FAULT
 
@@ -129,6 +139,15 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _not_rescaled: lambda x: np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
     _unmasked: lambda x: (x * np.arange(4)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
     _stored_always: lambda x: np.where(x[0, 0] < 0, -x, 2 * np.cumsum(x, axis=1)),
+    _without_one: lambda x: x / (1 + np.abs(np.cumsum(x, axis=1))),
+    _without_residual: lambda x: np.tanh(np.cumsum(x, axis=1)) + x,
+}
+CAUSES = {
+    **dict.fromkeys((_rounded, _rounded_twice), "a rounding to bfloat16"),
+    _not_rescaled: "a sum that is not rescaled",
+    _unmasked: "a missing mask",
+    _stored_always: "a store that lacks its condition",
+    _without_residual: "a missing term",
 }
 VALUES = {_unguarded: np.zeros((4, 4)), _biased: np.tri(4, 4, -1)}
 
@@ -150,6 +169,7 @@ def test_the_faulty_line_is_named(body: Any, options: dict[str, Any]) -> None:
     found = locate_case(pairing, make_case(pairing, {}, x=values), backend="interpret", family="normal")
     assert found is not None
     assert found.place == _fault(body)
+    assert found.cause == CAUSES.get(body, "")
 
 
 def _aligned_at_the_top(x_ref: Any, o_ref: Any) -> None:

@@ -80,14 +80,32 @@ def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
 
 
 @pytest.mark.parametrize(
-    ("undone", "cause"),
-    [(["a rounding to float16"] * 2, "a rounding to float16"), (["a rounding to float16", ""], "")],
+    ("undone", "costs", "cause"),
+    [
+        (["a rounding to float16"] * 2, (0, 0), "a rounding to float16"),
+        (["a rounding to float16", ""], (0, 0), ""),
+        (["a rounding to float16", ""], (0, 1), "a rounding to float16"),
+        (["a rounding to float16", ""], (1, 0), ""),
+    ],
 )
-def test_a_cause_is_stated_if_all_repairs_undo_it(undone: list[str], cause: str) -> None:
-    repairs = [replace(_repair(number, "one"), undone=words) for number, words in enumerate(undone)]
+def test_a_cause_is_stated_if_all_of_the_cheapest_repairs_undo_it(
+    undone: list[str], costs: tuple[int, int], cause: str
+) -> None:
+    repairs = [
+        replace(_repair(number, "one"), undone=words, cost=cost)
+        for number, (words, cost) in enumerate(zip(undone, costs, strict=True))
+    ]
     found = find_repair(FakeReplay(0, ONE), [FakeReplay(1, ONE)], repairs, Deadline(10), ())
     assert found is not None
     assert found.cause == cause
+
+
+@pytest.mark.parametrize(("cost", "confirmed"), [(1, False), (2, False), (3, True)])
+def test_another_value_that_fits_by_chance_does_not_unconfirm_a_line(cost: int, confirmed: bool) -> None:
+    repairs = [_repair(1, "one"), replace(_repair(1, "one"), literal=False, cost=cost)]
+    found = find_repair(FakeReplay(0, ONE), [FakeReplay(1, ONE)], repairs, Deadline(10), ())
+    assert found is not None
+    assert found.confirmed is confirmed
 
 
 @pytest.mark.parametrize("late", ["rest", "more"])
