@@ -2,7 +2,7 @@
 
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -20,7 +20,7 @@ from kerneltest.extensions.same_bits.expressions import ExpressionRules, Sequent
 from kerneltest.extensions.same_bits.ways import CLAIMS, Arrays, Call, Claim, Question, Way, hide_tails
 from kerneltest.judge.compare import first_difference
 from kerneltest.plan.cases import Case
-from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
@@ -40,23 +40,34 @@ class Certified:
     traces: tuple[Traced, ...]  # of all ways
 
 
-def certify(item: Item, case: AnyCase, call: Call) -> Certified:
+@dataclass(frozen=True, slots=True)
+class Refuted:
+    """A claim that does not hold, with inputs for which bits differ."""
+
+    detail: Nondeterministic
+    signature: Signature
+    arguments: Mapping[str, Array]
+
+
+def certify(item: Item, case: AnyCase, call: Call) -> Certified | Refuted:
     """Compares the expressions of all ways of a case's claim.
 
     Args:
-      item, case: the pairing, and a signature with a family of `CLAIMS`.
+      item, case: the pairing, and a signature with a family of `CLAIMS`. Of an explicit case, only its own values are
+        tried.
       call: the kernel, or its gradient.
 
     Raises:
-      Failure: `nondeterministic` if values are found whose bits differ; `unavailable` if none are, although expressions
-        differ or cannot be computed.
+      Failure: `unavailable` if expressions differ or cannot be computed, and no values are found whose bits differ.
     """
     words, open_questions, compared, claim = [], [], 0, CLAIMS[case.family.name]
     traces: list[Traced] = []
     for question in claim.questions(call, case.signature):
+        if isinstance(case, ExplicitCase) and case.signature != question.signature:
+            continue
         reference, ways = call.trace(question.signature), list(question.ways)
         traces += [reference, *(way.traced for way in ways)]
-        leaves = _expressions(item, question, reference)
+        leaves = _expressions(item, case, question, reference)
         try:
             known = list(_differences(reference, ways, leaves, ExpressionRules()))
         except UnknownError as error:
@@ -64,7 +75,10 @@ def certify(item: Item, case: AnyCase, call: Call) -> Certified:
         agreeing = [way for way, differs in zip(ways, known, strict=True) if not any(map(np.any, differs))]
         if len(agreeing) < len(ways):
             others = [way for way in ways if way not in agreeing]
-            open_questions.append(_search_values(item, claim, question, reference, agreeing, others))
+            found = _search_values(item, case, claim, question, reference, agreeing, others)
+            if isinstance(found, Refuted):
+                return found
+            open_questions.append(found)
         places = ", at each place" if any(way.is_moved for way in ways) else ""
         words.append(f"the same expressions {_listed(ways, 'and')}{places}")
         compared += sum(each.size for differs in known for each in differs)
@@ -119,8 +133,8 @@ def _bits(array: Array) -> Array:
 
 
 # The arrays of the reference: floats are unknown, and integers as a case has them.
-def _expressions(item: Item, question: Question, reference: Traced) -> Arrays:
-    (arrays,) = _cases(item, question, reference, 1)
+def _expressions(item: Item, case: AnyCase, question: Question, reference: Traced) -> Arrays:
+    (arrays,) = _cases(item, case, question, reference, 1)
     rng = np.random.Generator(np.random.PCG64(zlib.crc32(str(question.signature).encode())))
     shapes = [(_ORDERS, *array.shape) for array in arrays]
     return tuple(
@@ -131,41 +145,54 @@ def _expressions(item: Item, question: Question, reference: Traced) -> Arrays:
     )
 
 
-def _cases(item: Item, question: Question, reference: Traced, count: int) -> Iterator[list[Array]]:
+def _cases(item: Item, case: AnyCase, question: Question, reference: Traced, count: int) -> Iterator[list[Array]]:
     for seed in range(count):
-        arrays = _fill(item, question.signature, seed)
+        arrays = _fill(item, case, question.signature, seed)
         if question.shortest is not None:
-            hide_tails(item.pairing, question, arrays, _fill(item, question.shortest, seed))
+            hide_tails(item.pairing, question, arrays, _fill(item, case, question.shortest, seed))
         leaves = [arrays[path] for path, _ in question.signature.dtypes]
         rng = np.random.Generator(np.random.PCG64(seed))
         weights = reference.inputs[len(leaves) :]  # of a gradient
         yield [*leaves, *(rng.standard_normal(weight.shape).astype(weight.dtype) for weight in weights)]
 
 
-def _fill(item: Item, signature: Signature, seed: int) -> dict[str, Array]:
+def _fill(item: Item, case: AnyCase, signature: Signature, seed: int) -> dict[str, Array]:
+    if isinstance(case, ExplicitCase):
+        shapes = {path: signature.shape(leaf) for path, leaf in signature.leaves(item.pairing).items()}
+        return {path: case.arguments[path][tuple(map(slice, shape))].copy() for path, shape in shapes.items()}
     return Case(item.pairing_id, item.pairing.name, signature, FAMILIES["normal"], "", seed).fill(item.pairing)
 
 
-# Raises the Failure of values whose bits differ, or returns what is known.
+# Returns values whose bits differ, or else what is known.
 def _search_values(
-    item: Item, claim: Claim, question: Question, reference: Traced, agreeing: Sequence[Way], others: Sequence[Way]
-) -> str:
-    leaves = tuple(np.stack(each) for each in zip(*_cases(item, question, reference, _DRAWS), strict=True))
+    item: Item,
+    case: AnyCase,
+    claim: Claim,
+    question: Question,
+    reference: Traced,
+    agreeing: Sequence[Way],
+    others: Sequence[Way],
+) -> Refuted | str:
+    leaves = tuple(np.stack(each) for each in zip(*_cases(item, case, question, reference, _DRAWS), strict=True))
     source = _choice(reference, others[0].traced)
     how = _listed(agreeing, "or"), _listed(others, "or")
     for way in others:
         try:
-            detail = _first_difference(reference, way, leaves)
+            found = _first_difference(reference, way, leaves)
         except UnknownError:
             continue
-        if detail is not None:
-            raise Failure(Verdict.NONDETERMINISTIC, replace(detail, how=how, depends_on=claim.of, source=source))
+        if found is not None:
+            detail, row = found
+            paths = (path for path, _ in question.signature.dtypes)
+            arguments = {path: leaf[row] for path, leaf in zip(paths, leaves, strict=False)}  # not a gradient's weights
+            return Refuted(replace(detail, how=how, depends_on=claim.of, source=source), question.signature, arguments)
     at = f" ({source})" if source else ""
     return f"the expressions {how[1]} differ from those {how[0]}{at}, and no values were found whose bits differ"
 
 
-# A difference in bits, whether or not compilers add products of matrices to sums so far; None if there is none.
-def _first_difference(reference: Traced, way: Way, leaves: Arrays) -> Nondeterministic | None:
+# A difference in bits, whether or not compilers add products of matrices to sums so far, and the row of the leaves that
+# shows it; None if there is none.
+def _first_difference(reference: Traced, way: Way, leaves: Arrays) -> tuple[Nondeterministic, int] | None:
     for fuses in (True, False):
         ((expected, got),) = _outputs(reference, [way], leaves, SequentialRules(fuses=fuses))
         pairs = list(zip(expected, got, strict=True))
@@ -175,7 +202,7 @@ def _first_difference(reference: Traced, way: Way, leaves: Arrays) -> Nondetermi
     one, other = pairs[wrong[0]]
     differs = _bits(one) != _bits(other)
     row = int(np.argwhere(differs)[0][0])
-    return first_difference(f"output {wrong[0]}", one[row], other[row], differs[row])
+    return first_difference(f"output {wrong[0]}", one[row], other[row], differs[row]), row
 
 
 # `with m=1, 2 or 3`.

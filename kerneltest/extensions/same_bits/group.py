@@ -4,6 +4,7 @@ The rest of the room is imported only for pairings that make a claim.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kerneltest.backends.base import Backend
@@ -17,7 +18,7 @@ from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import register_group
 from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.families import marker_family
+from kerneltest.plan.families import Family, marker_family
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.trace.tracing import Traced
@@ -45,7 +46,12 @@ class SameBitsGroup(Group):
                 yield item.case(signature, marker_family(family, self.name))
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
-        return None
+        return None  # until `judge` finds some
+
+    def find_family(self, name: str) -> Family | None:
+        from kerneltest.extensions.same_bits.ways import CLAIMS
+
+        return marker_family(name, self.name) if name in CLAIMS else None
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
         from kerneltest.extensions.same_bits.certificate import traces_of
@@ -58,13 +64,19 @@ class SameBitsGroup(Group):
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         """Passes a claim that expressions certify, with a digest of the kernel at all lengths.
 
+        Values whose bits differ are recorded with their own signature.
+
         Raises:
-          Failure: values were found whose bits differ, or there is no answer.
+          Failure: there is no answer.
         """
-        from kerneltest.extensions.same_bits.certificate import certify
+        from kerneltest.extensions.same_bits.certificate import Refuted, certify
 
         cache.process.enter_phase(Phase.RUNNING)
         found = certify(item, case, _call(item, case, cache))
+        if isinstance(found, Refuted):
+            shown = replace(case, signature=found.signature)
+            record = item.record(Verdict.NONDETERMINISTIC, found.detail, case=shown)
+            return Outcome(replace(record, case=case.id), found.arguments)
         try:
             words = f"{found.words}; kernel {_digest(found.traces, cache).text}"
         except NotReusableError as error:

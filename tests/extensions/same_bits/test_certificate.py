@@ -16,12 +16,14 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.item import Item
+from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run_item
+from kerneltest.execute.runner import run_item, run_single_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.verdict_key import verdict_key
+from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.schema import Record
+from kerneltest.reproduce.rerun import record_signature
 from suites import test_pipeline_copy as pipelines
 
 _COLUMNS = 64
@@ -510,6 +512,37 @@ def test_claims(name: str) -> None:
     found = {record.verdict for record in records}
     assert wanted in found, records[0].message
     assert wanted is BROKEN or found == {wanted}, records[0].message
+
+
+def _again(item: Item, outcome: Outcome, scale: int) -> Record:
+    record = outcome.record
+    signature = record_signature(item.pairing, record)
+    assert signature is not None
+    assert outcome.arguments is not None
+    arguments = {path: (value * scale).astype(value.dtype) for path, value in outcome.arguments.items()}
+    family = item.group.find_family(record.family)
+    assert family is not None
+    return run_single_case(item, ExplicitCase(record.pairing, signature, arguments, family=family), Cache()).record
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "more parts in small batches",
+        "a gradient by the batch",
+        "two programs write a row",
+        "a tuned width",
+        "halves of the blocks",
+    ],
+)
+def test_the_inputs_of_a_finding_show_it_again_and_others_are_not_tried(name: str) -> None:
+    kernel, oracle, declared, _ = _TABLE[name]
+    for item in _items(kt.oracle_for(kernel, **declared)(oracle)):
+        for outcome in run_item(item, Cache()):
+            if outcome.record.verdict is BROKEN:
+                assert _again(item, outcome, 1).verdict is BROKEN
+                if name == "more parts in small batches":
+                    assert _again(item, outcome, 0).verdict is OPEN
 
 
 def test_a_verdict_is_reused_until_the_kernel_changes_at_some_length() -> None:
