@@ -1,5 +1,6 @@
 """Batches of cases of one signature: the oracle's rounding is sampled for all at once, and one call runs them all."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -90,23 +91,30 @@ def may_queue(backend: Backend, cache: Cache) -> bool:
     return backend.tier is Tier.DEVICE and cache.process.abort is not None
 
 
+def fill_coming(item: str, context: CaseContext) -> list[AnyCase]:
+    """Fills the arguments of coming cases of a case's signature, and returns those that may run in a batch with it."""
+    case, cache, known = context.case, context.cache, context.cache.expectations
+    ready, size = list[AnyCase](), 1 + sum(leaf.size for leaf in context.leaves)
+    begun = case
+    for other in itertools.islice(cache.batch.later(case), _MAX_RUN // size):
+        if other.id not in known.cases and other.id not in known.filled:
+            cache.process.begin_case(item, begun := other)
+            try:
+                known.filled[other.id] = known.arguments(context.pairing, other)
+            except Failure as failure:
+                if failure.verdict is Verdict.HANG:
+                    raise
+                continue  # reported when that case is judged
+        ready.append(other)
+    if begun is not case:
+        cache.process.begin_case(item, case)
+    return ready
+
+
 def _run_batch(item: str, context: CaseContext, executable: BatchExecutable) -> None:
     pairing, case, backend, cache = context.pairing, context.case, context.backend, context.cache
-    cases, inputs, room = [case], [context.leaves], _MAX_RUN
-    for other in cache.batch.later(case):
-        room -= sum(leaf.size for leaf in inputs[0]) + 1
-        if room < 0:
-            break
-        cache.process.begin_case(item, other)
-        try:
-            cache.expectations.filled[other.id] = cache.expectations.arguments(pairing, other)
-        except Failure as failure:
-            if failure.verdict is Verdict.HANG:
-                raise
-            continue  # reported when that case is judged
-        cases.append(other)
-        inputs.append(cache.expectations.inputs(pairing, other))
-    cache.process.begin_case(item, case)
+    cases = [case, *fill_coming(item, context)]
+    inputs = [context.leaves, *(cache.expectations.inputs(pairing, other) for other in cases[1:])]
     cache.process.enter_phase(Phase.RUNNING, others=len(cases) - 1)
     results: Sequence[Outputs | Exception]
     try:

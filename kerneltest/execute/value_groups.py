@@ -27,6 +27,7 @@ from kerneltest.execute.batching import (
     checked_executable,
     evaluate_apart,
     expect_batch,
+    fill_coming,
     judge_on_either,
     may_queue,
     run_batched,
@@ -110,6 +111,8 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         if may_queue(backend, cache) and isinstance(executable, BatchExecutable):
             outputs = run_batched(item.name, context, executable)
         else:
+            if cache.process.budget is None:
+                fill_coming(item.name, context)  # whose formula is then evaluated with that of this case
             outputs = executable.run(context.leaves)
         again = executable.run(context.leaves) if case.family.name in REPEATED else None
         if again is not None and pairing.reproducible:
@@ -161,15 +164,19 @@ def _dim_lengths(pairing: Pairing, signature: Signature, depth: str) -> Mapping[
     planned = [dict(each.dims) for each in signatures(pairing, depth)]
     by_dim = {name: sorted({lengths[name] for lengths in planned}) for name, _ in signature.dims}
 
-    @functools.cache
     def longer_grids(name: str) -> Mapping[str, Sequence[object]]:
         planned = max(by_dim[name])
         length = pairing.dims[name].fit(_LONGER * planned)
         longer = signature.resized(pairing, {name: length}) if length > planned else None
-        traced = trace_if_possible(pairing, longer) if longer is not None else None
-        return grids_by_place(call.equation for call in traced.calls) if traced else {}
+        return _grids_of(pairing, longer) if longer is not None else {}
 
     return {name: DimLengths(own, by_dim[name], functools.partial(longer_grids, name)) for name, own in signature.dims}
+
+
+@functools.lru_cache(maxsize=64)  # each case of a signature may ask
+def _grids_of(pairing: Pairing, signature: Signature) -> Mapping[str, Sequence[object]]:
+    traced = trace_if_possible(pairing, signature)
+    return grids_by_place(call.equation for call in traced.calls) if traced is not None else {}
 
 
 # A pass of a signature that reaches no Pallas call is marked as such.
