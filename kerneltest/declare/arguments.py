@@ -1,11 +1,14 @@
 """Arguments of a kernel: arrays, lengths of dims, static values, pytrees, and any of them absent."""
 
+import csv
 import dataclasses
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from kerneltest.declare.dims import StaticValue
+from kerneltest.declare.dims import Relation, StaticValue, parse_relation, required_parameters
 from kerneltest.declare.kinds.base import ArrayArgument as ArrayArgument
 from kerneltest.declare.kinds.base import XpArray
 from kerneltest.declare.problems import hide_frames
@@ -26,10 +29,22 @@ class Static:
 
     options: tuple[tuple[str, StaticValue], ...]  # pairs of an option's name and the value that the kernel gets
     named: bool  # the oracle gets the option's name instead of its value
+    key: Callable[..., Any] | None = None  # from lengths to the key of the only option that the kernel takes then
 
     def value(self, name: str) -> StaticValue:
         """Returns the value that the kernel gets for an option."""
         return dict(self.options)[name]
+
+    def selected(self, name: str, relation: Relation | None) -> Relation:
+        """Returns the relation that the argument of this name is the row of a table, in addition to another one."""
+        assert self.key is not None
+        rows, key, more = dict(self.options), parse_relation(self.key), relation.parameters if relation else ()
+
+        def holds(**known: Any) -> bool:
+            row = rows.get(_row_name(key.function(**{each: known[each] for each in key.parameters})))
+            return row is known[name] and (relation is None or relation.holds(known, {}))
+
+        return Relation(holds, tuple(dict.fromkeys((*key.parameters, name, *more))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,39 +185,81 @@ def dim_size(dim: str) -> DimSize:
     return DimSize(dim)
 
 
-@hide_frames
-def static(*values: StaticValue, **named: StaticValue) -> Static:
-    """Declares a static argument (one that the kernel is traced anew for) and the values it can take.
+class StaticDeclaration:
+    """`kt.static`."""
 
-        activation=kt.static("none", "relu")                    # kernel and oracle get the string
-        activation=kt.static(none=None, relu=jax.nn.relu)       # the kernel gets the function, the oracle "relu"
-        config=kt.static(kt.named("small", Config(64)), kt.named("large", Config(128)))  # both get the object
+    @hide_frames
+    def __call__(self, *values: StaticValue, **named: StaticValue) -> Static:
+        """Declares a static argument (one that the kernel is traced anew for) and the values it can take.
 
-    Args:
-      values: what both the kernel and the oracle get: a number, a function, a frozen dataclass. Records and patterns
-        show a function's name, the name given by `kt.named`, or else `str()` of the value.
-      named: values for the kernel, by the names that the oracle gets in their place.
+            activation=kt.static("none", "relu")                    # kernel and oracle get the string
+            activation=kt.static(none=None, relu=jax.nn.relu)       # the kernel gets the function, the oracle "relu"
+            config=kt.static(kt.named("small", Config(64)), kt.named("large", Config(128)))  # both get the object
 
-    Raises:
-      ValueError: there are both values and named values, or neither; two values have the same name; a value has no
-        short name, or two names; or the only value is a list or a set.
-    """
-    if bool(values) == bool(named):
-        raise ValueError("static: give either values or name=value options, and at least one")
-    if named:
-        if wrapped := [name for name, value in named.items() if isinstance(value, NamedOption)]:
-            raise ValueError(f"static: {wrapped[0]}= is a name already; give the value itself, without kt.named")
-        return Static(tuple(named.items()), named=True)
-    if len(values) == 1 and isinstance(values[0], list | set):
-        shown = ", ".join(map(repr, values[0]))
-        raise ValueError(f"static: {values[0]!r} is one value; give each as an argument: kt.static({shown})")
-    options = [(each.name, each.value) if isinstance(each, NamedOption) else (_name_of(each), each) for each in values]
-    names = [name for name, _ in options]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(
-            f"static: two values read {twice[0]!r} in records; name them, as in kt.static(kt.named('one', ...), ...)"
-        )
-    return Static(tuple(options), named=False)
+        Args:
+          values: what both the kernel and the oracle get: a number, a function, a frozen dataclass. Records and
+            patterns show a function's name, the name given by `kt.named`, or else `str()` of the value.
+          named: values for the kernel, by the names that the oracle gets in their place.
+
+        Raises:
+          ValueError: there are both values and named values, or neither; two values have the same name; a value has no
+            short name, or two names; or the only value is a list or a set.
+        """
+        if bool(values) == bool(named):
+            raise ValueError("static: give either values or name=value options, and at least one")
+        if named:
+            if wrapped := [name for name, value in named.items() if isinstance(value, NamedOption)]:
+                raise ValueError(f"static: {wrapped[0]}= is a name already; give the value itself, without kt.named")
+            return Static(tuple(named.items()), named=True)
+        if len(values) == 1 and isinstance(values[0], list | set):
+            shown = ", ".join(map(repr, values[0]))
+            raise ValueError(f"static: {values[0]!r} is one value; give each as an argument: kt.static({shown})")
+        options = [
+            (each.name, each.value) if isinstance(each, NamedOption) else (_name_of(each), each) for each in values
+        ]
+        names = [name for name, _ in options]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(
+                f"static: two values read {twice[0]!r} in records; name them, as in "
+                "kt.static(kt.named('one', ...), ...)"
+            )
+        return Static(tuple(options), named=False)
+
+    @hide_frames
+    def from_table(self, table: "Mapping[Any, StaticValue] | str | Path", *, key: Callable[..., Any]) -> Static:
+        """Declares a static argument that is a row of a table, as a tuned configuration for some lengths is.
+
+            config=kt.static.from_table("tuned.json", key=lambda m, k: (m, k))
+
+        Args:
+          table: a mapping from keys to rows, or a file of one: a JSON object, or CSV with columns for the parameters of
+            `key`, of which a row is a dictionary of the others. Keys are compared as text: `64x128` for `(64, 128)`.
+          key: takes lengths of dims by name, and returns the key of the row that the kernel gets then.
+
+        Raises:
+          ValueError: the table has no rows, or lacks a column.
+        """
+        if not isinstance(table, Mapping):
+            text = Path(table).read_text(encoding="utf-8")
+            table = json.loads(text) if str(table).endswith(".json") else _csv_rows(text, required_parameters(key))
+        if not isinstance(table, Mapping) or not table:
+            raise ValueError("static.from_table: give a mapping from keys to rows, a JSON object, or a CSV file")
+        return Static(tuple((_row_name(each), row) for each, row in table.items()), named=False, key=key)
+
+
+static = StaticDeclaration()
+
+
+def _row_name(key: Any) -> str:
+    return "x".join(map(str, key)) if isinstance(key, tuple) else str(key)
+
+
+def _csv_rows(text: str, keys: Sequence[str]) -> dict[tuple[Any, ...], StaticValue]:
+    found = csv.DictReader(text.splitlines())
+    if missing := [name for name in keys if name not in (found.fieldnames or ())]:
+        raise ValueError(f"static.from_table: the table has no column {missing[0]!r}, which key= takes")
+    rows = [{name: int(x) if x.lstrip("-").isdigit() else x for name, x in row.items()} for row in found]
+    return {tuple(row.pop(name) for name in keys): row for row in rows}
 
 
 @hide_frames

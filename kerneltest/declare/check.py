@@ -561,6 +561,8 @@ def _check_where(pairing: Pairing) -> Problems:
         given = [found for row, found in fitted if leaf.least and all(row[name] == GIVEN for name in optional)]
         yield from itertools.islice((problem for found in given for problem in _check_least(path, leaf, found)), 1)
     meets = "give the dims lengths that meet it, as in kt.dim(values=...)"
+    if any(isinstance(each, Static) and each.key is not None for each in pairing.arguments.values()):
+        return  # the plan names the rows of a table that no lengths select
     if not admitted:
         yield "where", f"it admits none of the lengths that were tried, from the shortest on; {meets}"
         return

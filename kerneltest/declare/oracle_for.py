@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.failures import DeclarationError
-from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, leaves
+from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, Static, leaves
 from kerneltest.declare.check import check_declaration, check_parts
 from kerneltest.declare.dims import Dim, dims_in_axes, parse_relation, required_parameters
 from kerneltest.declare.error_models import Tolerance
@@ -136,6 +136,10 @@ def oracle_for(
                                    "a function, as in def oracle(x): return ...")  # fmt: skip
         check_parts(kernel, oracle, given, options)
         every = {name: _resolve(each, given) for name, each in given.items()}
+        relation = parse_relation(where) if where else None
+        for name, each in every.items():
+            if isinstance(each, Static) and each.key is not None:
+                relation = each.selected(name, relation)
         pairing = Pairing(
             name=oracle.__name__,
             module=_importing_module() or getattr(oracle, "__module__", None) or "",
@@ -152,7 +156,7 @@ def oracle_for(
             grad=grad if isinstance(grad, bool) else _names(grad),
             rejects=tuple(rejects),
             needs=needs or {},
-            where=parse_relation(where) if where else None,
+            where=relation,
             backends=_names(backends),
             returns=_names(returns),
             reproducible=reproducible,

@@ -208,8 +208,7 @@ def bind_triton_kernel(call: TritonCall) -> list[Any]:
             operands.append(value)
             value = None
         value = value.item() if isinstance(value, np.generic) else value
-        said = _problem(parameter, value, operand is not None)
-        if said:
+        if said := _problem(parameter, value, operand is not None):
             raise DeclarationError(f"triton_kernel: {call.function.__name__}: {name} is {said}")
         constant = parameter.is_constexpr or (value is None and operand is output is None)
         constant |= type(value) is int and value == 1 and not parameter.do_not_specialize  # as Triton takes it
@@ -338,17 +337,9 @@ def triton_ir(equation: Equation, target: Target) -> str:
         signature.append((argument.name, kind))
         if divisible:
             attributes.append((number,))
-    options = equation.params["options"]
-    return _triton_ir(function, tuple(signature), tuple(constants), tuple(attributes), options, target)
-
-
-@functools.lru_cache(maxsize=512)
-def _triton_ir(
-    function: Any, signature: Any, constants: Any, divisible: Any, given_options: Any, target: Target
-) -> str:
+    parts = tuple(signature), tuple(constants), tuple(attributes), equation.params["options"]
     try:
-        values = {name: value for name, value, _ in constants}
-        return _lower(function, dict(signature), values, divisible, dict(given_options), target)
+        return _lower(function, *parts, target)
     except ImportError as error:
         raise Failure(
             Verdict.UNAVAILABLE, f"the triton package cannot be imported ({error}): pip install kerneltest[compile]"
@@ -357,13 +348,9 @@ def _triton_ir(
         raise _frontend_failure(error, function) from error
 
 
+@functools.lru_cache(maxsize=512)
 def _lower(
-    function: Any,
-    signature: dict[str, str],
-    constants: dict[str, Any],
-    divisible: Sequence[tuple[int, ...]],
-    given_options: dict[str, Any],
-    target: Target,
+    function: Any, signature: Any, typed_constants: Any, divisible: Any, given_options: Any, target: Target
 ) -> str:
     from triton import knobs  # noqa: PLC0415 - an optional package
     from triton._C.libtriton import ir  # noqa: PLC0415
@@ -372,8 +359,9 @@ def _lower(
 
     gpu = GPUTarget(target.triton_backend, target.arch, target.warp)
     backend = make_backend(gpu)
-    options = backend.parse_options({**given_options, "enable_fp_fusion": True})  # Triton's own default
-    source = ASTSource(function, signature, constants, {number: [["tt.divisibility", 16]] for number in divisible})
+    options = backend.parse_options({**dict(given_options), "enable_fp_fusion": True})  # Triton's own default
+    constants = {name: value for name, value, _ in typed_constants}
+    source = ASTSource(function, dict(signature), constants, {n: [["tt.divisibility", 16]] for n in divisible})
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)

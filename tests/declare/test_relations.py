@@ -1,12 +1,17 @@
 """Relations between dims: every plan keeps to them, and nothing that they allow is lost."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
+from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.declare.dims import parse_relation
+from kerneltest.plan.cases import find_shortfalls
 from kerneltest.plan.explicit import signature_pool
 from kerneltest.plan.format_limits import long_signatures
 from kerneltest.plan.production_sizes import production_signatures
@@ -96,3 +101,64 @@ def test_what_is_written_wrongly_is_told(what: str) -> None:
     with pytest.raises(kt.DeclarationError) as caught:
         _paired(where, {})
     assert message in str(caught.value)
+
+
+# Tables of configurations.
+
+TABLE = {(8, 4): {"block": 8}, (16, 4): {"block": 16}, (32, 4): {"block": 24}, (4096, 4): {"block": 64}}
+FILES = {
+    "table.csv": "m,k,block,kind\n" + "".join(f"{m},{k},{row['block']},a\n" for (m, k), row in TABLE.items()),
+    "table.json": json.dumps({f"{m}x{k}": row for (m, k), row in TABLE.items()}),
+}
+
+
+def _blocks(x: jax.Array, config: dict[str, int]) -> jax.Array:
+    blocks = pl.BlockSpec((config["block"],), lambda i: (i,))
+    copy = pl.pallas_call(
+        lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...]),
+        jax.ShapeDtypeStruct(x.shape[:1], x.dtype),
+        grid=(x.shape[0] // config["block"],),
+        in_specs=[blocks],
+        out_specs=blocks,
+    )
+    return copy(x[:, 0])
+
+
+def _of_table(table: Any, key: Callable[..., Any] = lambda m, k: (m, k), **more: Any) -> kt.Pairing:
+    config = kt.static.from_table(table, key=key)
+    dims = {"m": kt.dim(values=(8, 16, 32)), "k": kt.dim(values=(1, 4))}
+    return kt.oracle_for(_blocks, x=kt.array("m k", "float32"), config=config, dims=dims, **more)(lambda x: x[:, 0])
+
+
+@pytest.mark.parametrize("name", ["", *FILES])
+def test_each_row_of_a_table_has_the_lengths_that_select_it(name: str, tmp_path: Path) -> None:
+    if name:
+        (tmp_path / name).write_text(FILES[name], encoding="utf-8")
+    pairing = _of_table(tmp_path / name if name else TABLE)
+    planned = {str(signature) for signature in signatures(pairing, "quick")}
+    assert planned == {f"m={m},k=4,float32,config={m}x4" for m in (8, 16, 32)}
+    assert next(find_shortfalls(pairing, "quick")) == "no planned lengths select 1 row of the table config: 4096x4"
+    found = kt.check(pairing, backends=["interpret"], depth="quick").findings
+    assert {str(finding.signature) for finding in found} == {"m=32,k=4,float32,config=32x4"}  # whose block is too long
+
+
+def test_a_table_and_a_relation_both_hold() -> None:
+    pairing = _of_table(TABLE, where=lambda m: m > 8)
+    assert {dict(each.dims)["m"] for each in signatures(pairing, "quick")} == {16, 32}
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "words"),
+    [
+        ({}, lambda m: m, "give a mapping from keys to rows"),
+        ("table.csv", lambda n: n, "the table has no column 'n', which key= takes"),
+        (TABLE, lambda n: n, "'n' is no dim"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_told(
+    table: Any, key: Callable[..., Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("table.csv").write_text(FILES["table.csv"], encoding="utf-8")
+    with pytest.raises((ValueError, kt.DeclarationError), match=words):
+        _of_table(table, key)

@@ -75,7 +75,8 @@ def certify(item: Item, case: AnyCase, call: Call) -> Certified | Refuted:
         agreeing = [way for way, differs in zip(ways, known, strict=True) if not any(map(np.any, differs))]
         if len(agreeing) < len(ways):
             others = [way for way in ways if way not in agreeing]
-            found = _search_values(item, case, claim, question, reference, agreeing, others)
+            values = tuple(map(np.stack, zip(*_cases(item, case, question, reference, _DRAWS), strict=True)))
+            found = _search_values(values, claim, question, reference, agreeing, others)
             if isinstance(found, Refuted):
                 return found
             open_questions.append(found)
@@ -165,15 +166,8 @@ def _fill(item: Item, case: AnyCase, signature: Signature, seed: int) -> dict[st
 
 # Returns values whose bits differ, or else what is known.
 def _search_values(
-    item: Item,
-    case: AnyCase,
-    claim: Claim,
-    question: Question,
-    reference: Traced,
-    agreeing: Sequence[Way],
-    others: Sequence[Way],
+    leaves: Arrays, claim: Claim, question: Question, reference: Traced, agreeing: Sequence[Way], others: Sequence[Way]
 ) -> Refuted | str:
-    leaves = tuple(np.stack(each) for each in zip(*_cases(item, case, question, reference, _DRAWS), strict=True))
     source = _choice(reference, others[0].traced)
     how = _listed(agreeing, "or"), _listed(others, "or")
     for way in others:

@@ -74,8 +74,7 @@ class SameBitsGroup(Group):
         cache.process.enter_phase(Phase.RUNNING)
         found = certify(item, case, _call(item, case, cache))
         if isinstance(found, Refuted):
-            shown = replace(case, signature=found.signature)
-            record = item.record(Verdict.NONDETERMINISTIC, found.detail, case=shown)
+            record = item.record(Verdict.NONDETERMINISTIC, found.detail, case=replace(case, signature=found.signature))
             return Outcome(replace(record, case=case.id), found.arguments)
         try:
             words = f"{found.words}; kernel {_digest(found.traces, cache).text}"

@@ -111,7 +111,6 @@ def run_on_gpu(call: TritonCall) -> list[Any]:
     operands = [name for name in call.given if name in parameters]
     types = [jax.ShapeDtypeStruct(call.memory[name].shape, call.memory[name].dtype) for name in call.order]
     launch = {"kernel": call.function, "grid": call.grid, **call.options}
-    results: list[Any]
     if "out_shape" in inspect.signature(jax_triton.triton_call).parameters:  # 0.3, which takes constants alone by name
         if [*operands, *call.order] != parameters:
             raise Failure(
@@ -121,12 +120,10 @@ def run_on_gpu(call: TritonCall) -> list[Any]:
                 "jax_triton 0.4 passes them as declared",
             )
         constants = {name: value for name, value in call.given.items() if name not in parameters}
-        results = jax_triton.triton_call(*map(call.given.get, operands), out_shape=types, **launch, **constants)
-        return results
+        return list(jax_triton.triton_call(*map(call.given.get, operands), out_shape=types, **launch, **constants))
     aliases = {operands.index(name): i for i, name in enumerate(call.order) if name in operands}
     more = {"input_output_aliases": aliases} if aliases else {}
-    results = jax_triton.triton_call(out_type=types, **launch, **more, **call.given)
-    return results
+    return list(jax_triton.triton_call(out_type=types, **launch, **more, **call.given))
 
 
 def jax_triton_problem() -> str:

@@ -1,0 +1,1 @@
+"""Pairings of kernels in Triton of libraries for PyTorch, unchanged."""
