@@ -11,12 +11,15 @@ import kerneltest as kt
 from benchmarks import checkers
 from benchmarks.detection import Scaled, right
 from benchmarks.detection_report import CHECKERS, WHY, markdown
-from benchmarks.suspects import line_named, told_apart, touched
+from benchmarks.suspects import line_named, mutated, told_apart, touched
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.core.precision import SIMULATED, XLA_CPU
 from kerneltest.declare.error_models import Tolerance
 from kerneltest.declare.pairing import Pairing
+from kerneltest.extensions.mutation.mutants import LocatedTraces, find_mutants
+from kerneltest.extensions.mutation.operators import OPERATORS
+from kerneltest.localize.sites import LocatedJaxpr, locate_equations
 from kerneltest.oracle.evaluation import expect
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.runnable import runnable
@@ -192,6 +195,16 @@ def test_bugs_are_told_apart_by_the_cases_that_each_fails_alone(
 def test_a_line_is_right_where_the_edit_is(born: tuple[str, str, bool] | None, lines: list[str], named: str) -> None:
     suspect = {"born": dict(zip(("place", "words", "certain"), born, strict=True)) if born else None, "lines": lines}
     assert line_named({"lines": [6, 7], "suspects": [suspect]}) == named
+
+
+def test_a_mutant_of_a_pairing_keeps_the_line_of_its_change() -> None:
+    pairing = TWINS["vector_add.blocked: the store is not masked"].right()
+    signature = next(each for each in signatures(pairing, "quick") if each.dtype == "float32")
+    traced = LocatedTraces().trace(pairing, signature, "cpu")
+    mutant = next(each for each in find_mutants(traced.jaxpr, OPERATORS.entries()) if each.operator == "sum-sign")
+    jaxpr = locate_equations(trace(mutated(pairing, mutant), signature, "cpu").jaxpr)
+    changed = [site.frames[0][0] for site in LocatedJaxpr(jaxpr).sites() if site.name == "sub"]
+    assert mutant.place in changed
 
 
 def test_the_lines_of_a_variant_are_those_of_the_statement_it_edits() -> None:

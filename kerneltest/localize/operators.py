@@ -206,6 +206,12 @@ def _replace_reduction(site: Site) -> Iterator[EquationChange]:
         yield EquationChange("accumulated from the other end", partial(with_params, site.equation, reverse=reverse))
 
 
+def _repair_reduction(site: Site) -> Iterator[EquationChange]:
+    for change in _replace_reduction(site):
+        phrase = f"taking {change.phrase}" if " for " in change.phrase else "accumulating from the other end"
+        yield replace(change, phrase=phrase, cost=1)
+
+
 _KEPT = frozenset("broadcast_in_dim reshape squeeze convert_element_type copy".split())
 _CALLS = frozenset({Kind.CALL, Kind.LOOP, Kind.BRANCH, Kind.KERNEL})
 
@@ -618,7 +624,7 @@ OPERATORS: tuple[Operator, ...] = (
         "reduction-replaced",
         "Another reduction is taken",
         _replace_reduction,
-        _as_repair(_replace_reduction, "another reduction"),
+        _repair_reduction,
     ),
     Operator("operation-added", "An operation is one too many", repair=_remove),
     Operator("operand-exchanged", "Another value or reference is used", repair=_exchange),
