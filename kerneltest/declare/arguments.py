@@ -248,6 +248,7 @@ class StaticDeclaration:
 
 
 static = StaticDeclaration()
+"""Declares a static argument by its values, or by the rows of a table: see `StaticDeclaration`."""
 
 
 def _row_name(key: Any) -> str:
