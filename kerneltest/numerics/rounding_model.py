@@ -114,6 +114,7 @@ ROUNDING = 1.5
 """In roundoffs, of which a rounding is one, or half of one just below a power of two: this reaches both neighbours."""
 
 _NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 20)
+_HASHES = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # odd
 
 
 def perturb(values: Array, ulps: Array, fmt: FloatFormat, seed: float) -> None:
@@ -132,14 +133,27 @@ def perturb(values: Array, ulps: Array, fmt: FloatFormat, seed: float) -> None:
 
 
 def scale_randomly(values: Array, amplitude: "float | Array", fmt: FloatFormat, seed: float) -> None:
-    """Perturbs values in place by up to `amplitude`, relative to them or to the smallest normal number."""
-    moved = np.asarray(amplitude * noise(values.shape, seed))
+    """Perturbs values in place by up to `amplitude`, relative to them or to the smallest normal number.
+
+    Equal values of a row get the same error, as one operation gives them: what ties before it ties after it.
+    """
+    moved = np.asarray(amplitude * noise_of(values, np.arange(len(values)), seed))
     low = np.abs(values) < fmt.smallest_normal if fmt != FLOAT32 else np.False_
     if low.any() and (low := low & (values != 0)).any():
         values[...] = np.where(low, values + moved * fmt.smallest_normal, values * (1 + moved))
     else:
         moved += 1
         values *= moved
+
+
+def noise_of(values: Array, rows: Array, seed: float) -> Array:
+    """Returns numbers between -1 and 1, a hash of each value, (rows, ...), and of the number of its row."""
+    mixed = (rows.astype(np.uint64) + np.uint64(1)) * _HASHES[0] ^ np.uint64(int(seed * 2**53))
+    mixed = values.view(np.uint64) ^ (mixed * _HASHES[1]).reshape(-1, *(1,) * (values.ndim - 1))
+    mixed *= _HASHES[0]
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= _HASHES[1]
+    return np.asarray(mixed.view(np.int64) * 2.0**-63)
 
 
 def noise(shape: tuple[int, ...], seed: float) -> Array:

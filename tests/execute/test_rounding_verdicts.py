@@ -65,6 +65,10 @@ def _rows(dtypes: Any, length: int, **more: Any) -> dict[str, Any]:
     return {"x": kt.array("m n", dtypes, **more), "dims": dims}
 
 
+def _last_of_the_largest(x: Any) -> Any:
+    return jnp.max(jnp.where(x == jnp.max(x, axis=-1, keepdims=True), jnp.arange(x.shape[-1]), -1), axis=-1)
+
+
 KERNELS = {
     "swish": Composed(
         lambda x: x / (1 + np.exp(-x)),
@@ -83,6 +87,12 @@ KERNELS = {
         _by_row(lambda x: jnp.argmax(x, axis=-1), jnp.int32),
         _by_row(lambda x: jnp.argmax(jnp.abs(x), axis=-1), jnp.int32),
         _rows("float32", 16, domain=(-1e3, 1e3)),
+    ),
+    "first of equal weights": Composed(
+        lambda x: np.argmax(np.exp(x / 3) / np.exp(x / 3).sum(-1, keepdims=True), axis=-1),
+        _by_row(lambda x: jnp.argmax(jax.nn.softmax(x / 3), axis=-1), jnp.int32),
+        _by_row(lambda x: _last_of_the_largest(jax.nn.softmax(x / 3)), jnp.int32),
+        _rows("float32", 16, domain=(-4, 4)),
     ),
     "argmax of near ties": Composed(
         lambda x: np.argmax(x / 3 + 1, axis=-1),

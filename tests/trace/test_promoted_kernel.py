@@ -157,8 +157,8 @@ def test_a_long_constant_is_perturbed_once_for_all_cases_and_as_a_short_one(
 
     traced = trace_function(function, (ShapeDtype(X.shape, X.dtype),), "")
     arithmetic = SampleArithmetic(FLOAT32, constants=True)
-    noise, drawn = SamplingRules._noise, list[int]()
-    monkeypatch.setattr(SamplingRules, "_noise", lambda self, x: (drawn.append(x.size), noise(self, x))[1])
+    noise, drawn = SamplingRules._noise_of, list[int]()
+    monkeypatch.setattr(SamplingRules, "_noise_of", lambda self, x: (drawn.append(x.size), noise(self, x))[1])
     promoted = PromotedKernel(traced)
     found = [promoted.sample([case], arithmetic)[0] for case in (X, 2 * X, X)]
     assert sum(size >= table.size for size in drawn) == times

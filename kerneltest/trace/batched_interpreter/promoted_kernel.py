@@ -18,7 +18,7 @@ from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.closed_forms import column_norms
 from kerneltest.numerics.device_operations import multiply_matrices
 from kerneltest.numerics.products import largest_aligned
-from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, round_to_nearest
+from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, noise_of, round_to_nearest
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError, Value
@@ -167,9 +167,9 @@ class SamplingRules(KernelRules):
         def perturb(leaf: Array) -> Array:
             if not (unit and is_float(leaf.dtype)):
                 return leaf
-            if not (self._arithmetic.normwise and leaf.ndim > 1):
-                return self._perturb(leaf, unit)
-            return self._in_rows(leaf, leaf + unit * column_norms(leaf, leaf.ndim - 1) * self._noise(leaf))
+            by_column = self._arithmetic.normwise and leaf.ndim > 1
+            size = column_norms(leaf, leaf.ndim - 1) if by_column else leaf
+            return self._in_rows(leaf, leaf + unit * size * self._noise(leaf))
 
         return [*map(perturb, leaves)]
 
@@ -259,10 +259,10 @@ class SamplingRules(KernelRules):
         # `rounded` are those that are rounded nevertheless.
         inexact = (round_to_nearest(values, fmt) != values) | rounded
         if not inexact.any():
-            self._bits.advance(self._arithmetic.rows * math.prod(values.shape[1:]))  # as if the noise was drawn
+            self._bits.advance(1)  # as if the noise was drawn
             return values
         error = np.maximum(fmt.unit_roundoff * np.abs(values), fmt.smallest_subnormal / 2)
-        return self._in_rows(values, values + np.where(inexact, ROUNDING * error, 0.0) * self._noise(values))
+        return self._in_rows(values, values + np.where(inexact, ROUNDING * error, 0.0) * self._noise_of(values))
 
     # Every case perturbs a constant alike, as far as it has the same noise.
     def _perturb_constant(
@@ -273,7 +273,7 @@ class SamplingRules(KernelRules):
         noise = self._cases, self._bits.state["state"]["state"]
         known, moved = kept.get(number, (None, values))
         if known == noise:
-            self._bits.advance(self._arithmetic.rows * math.prod(values.shape[1:]))  # as if the noise was drawn
+            self._bits.advance(1)  # as if the noise was drawn
             return moved
         moved = self._perturb(values, unit)
         if number in kept or moved.nbytes <= self._room:
@@ -282,7 +282,7 @@ class SamplingRules(KernelRules):
         return moved
 
     def _perturb(self, values: Array, unit: float | Array) -> Array:
-        return self._in_rows(values, values * (1 + unit * self._noise(values)))
+        return self._in_rows(values, values * (1 + unit * self._noise_of(values)))
 
     def _in_rows(self, exact: Array, moved: Array) -> Array:
         rows, shape = self._arithmetic.rows, moved.shape[1:]
@@ -291,6 +291,12 @@ class SamplingRules(KernelRules):
         result = np.array(np.broadcast_to(moved, (self._cases * rows, *shape)), np.float64)
         result[::rows] = exact[::rows]
         return result
+
+    # Equal values of a row get the same error, as one operation gives them: what ties before it ties after it.
+    def _noise_of(self, values: Array) -> Array:
+        rows = np.tile(np.arange(self._arithmetic.rows), self._cases)
+        shape = len(rows), *values.shape[1:]
+        return noise_of(np.ascontiguousarray(np.broadcast_to(values, shape), np.float64), rows, self._random.random())
 
     def _noise(self, values: Array) -> Array:
         drawn = self._random.uniform(-1.0, 1.0, (self._arithmetic.rows, *values.shape[1:]))
