@@ -38,7 +38,7 @@ BROKEN = {
     "products_oracle": ("q * k + v", "q * k + q"),
     "affine_oracle": ("sum(rest)", "sum(rest[:2])"),
     "configured_oracle": ("-function(v) if config.negate", "function(v) if config.negate"),
-    "tuned_oracle": ("64: {\"rows\": 32}", "64: {\"rows\": 48}"),
+    "tuned_oracle": ('64: {"rows": 32}', '64: {"rows": 48}'),
     "dropped_oracle": ("bernoulli(key, 0.5", "bernoulli(key, 0.4"),
     "doubled_oracle": ("v + v", "v + 1"),
     "centred_oracle": ("y_ref[...] = x_ref[...] - mean", "y_ref[...] = x_ref[...] + mean"),
