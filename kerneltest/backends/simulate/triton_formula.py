@@ -172,7 +172,7 @@ def _lowered(equation: Equation, promotes: bool) -> tuple[LoweredKernel, Region,
     # With the elements of the largest operation in all programs.
     (kernel,) = lower_call(call_of(equation), _TARGET)
     body = _body(kernel.bytecode, promotes)
-    return kernel, body, math.prod(kernel.grid) * _largest(body)
+    return kernel, body, max(1, math.prod(kernel.grid)) * _largest(body)
 
 
 def _largest(region: Region) -> int:
@@ -199,8 +199,8 @@ def _evaluate(equation: Equation, operands: Sequence[Array], how: Evaluation) ->
     rows = rows_of(operands)
     of_case = min(rows, how.samples.rows) if how.samples is not None else 1
     most = max(1, _MOST_ELEMENTS // _lowered(equation, how.promotes)[2])
-    given = [np.broadcast_to(x, (rows, *x.shape[1:])).reshape(-1, of_case, *x.shape[1:]) for x in operands]
     cases = rows // of_case
+    given = [np.broadcast_to(x, (rows, *x.shape[1:])).reshape(cases, of_case, *x.shape[1:]) for x in operands]
     dtypes = [_promoted(variable.aval.dtype, how.promotes) for variable in equation.outvars]
     results = [np.empty((cases, of_case, *v.aval.shape), d) for v, d in zip(equation.outvars, dtypes, strict=True)]
     for first in range(0, of_case, most):
