@@ -750,6 +750,20 @@ def test_calls_on_empty_arrays_are_evaluated(grid: Any) -> None:
         assert evaluate_call(equation, [np.zeros((rows, 0))], how)[0].shape == (rows, 0)
 
 
+def test_integers_that_a_kernel_rounds_in_floats_are_not_called_the_backends() -> None:
+    @triton.jit
+    def counted(x, n, out, block: tl.constexpr):
+        at = tl.arange(0, block)
+        value = tl.load(x + at, mask=at < n).to(tl.float16).to(tl.float32)
+        tl.store(out + at, (value * 1000.0).to(tl.int32), mask=at < n)
+
+    outputs = {"out": lambda given: jax.ShapeDtypeStruct(given["x"].shape, jnp.int32)}
+    function = kt.triton_kernel(counted, grid=(1,), outputs=outputs, constants={"n": length, "block": 128})
+    result = check(function, lambda x: np.trunc(x * 1000.0).astype(np.int64))
+    assert not result.ok
+    assert not [finding for finding in result.findings if "the backend computes" in finding.message]
+
+
 def test_indices_that_overflow_are_found_at_production_sizes() -> None:
     @triton.jit
     def rows(x, m, n, out, block: tl.constexpr, wide: tl.constexpr):

@@ -141,9 +141,9 @@ class _Samples:
         inexact = round_to_nearest(x, fmt) != x
         return self._moved(key, x, np.where(inexact, ROUNDING * error, 0.0), programs)
 
-    # Values (cases * count * programs, ...), or (1, ...) that all share, moved by the noise of each sample: a hash of the
-    # value, of the operation and of a number in it. So it does not depend on how often the operation was run, which
-    # depends on the other cases. Equal sums may have other terms, so that theirs depends on their place, too.
+    # Values (cases * count * programs, ...), or (1, ...) that all share, moved by the noise of each sample: a hash of
+    # the value, of the operation and of a number in it. So it does not depend on how often the operation was run, as
+    # other cases may decide. Equal sums may have other terms, so that theirs depends on their place, too.
     def _moved(
         self, key: tuple[int, int], x: Array, most: Array, programs: int | None = None, *, of_sums: bool = False
     ) -> Array:
