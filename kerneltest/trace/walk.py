@@ -217,8 +217,13 @@ def converts_floats_to_integers(jaxpr: Jaxpr) -> bool:
 
 
 def computes_floats(jaxpr: Jaxpr) -> bool:
-    """Returns whether an operation has floats among its results."""
-    return any(any(map(_bytes_of_float, equation.outvars)) for equation, _ in iter_equations(jaxpr))
+    """Returns whether an operation has floats among its results, or a call of a kernel in Triton among its operands."""
+
+    def computes(equation: Equation) -> bool:
+        values = (*equation.outvars, *(equation.invars if is_triton_call(equation) else ()))
+        return any(map(_bytes_of_float, values))
+
+    return any(computes(equation) for equation, _ in iter_equations(jaxpr))
 
 
 def computes_outside_calls(jaxpr: Jaxpr) -> bool:

@@ -273,6 +273,16 @@ def test_a_result_below_the_normal_numbers_is_rounded_to_a_multiple_of_the_least
     assert least < spread.max() < 32
 
 
+def test_a_product_of_integers_is_exact_in_samples() -> None:
+    def multiply(x: jax.Array) -> jax.Array:
+        return jax.lax.dot_general(x, x.T, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+
+    x = np.full((8, 2048), 127, np.int8)  # the sums are beyond 2^24
+    traced = trace_function(lambda x: [multiply(x)], (ShapeDtype(x.shape, x.dtype),), "")
+    (samples,) = PromotedKernel(traced).sample([x], SampleArithmetic(FLOAT32))
+    np.testing.assert_array_equal(samples, 2048 * 127**2)
+
+
 def test_samples_do_not_depend_on_earlier_ones() -> None:
     kernel = _kernel(jnp.exp)
     promoted = PromotedKernel(trace_function(lambda x: [kernel(x)], (ShapeDtype(X.shape, X.dtype),), ""))

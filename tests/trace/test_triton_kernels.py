@@ -715,6 +715,55 @@ def test_no_case_depends_on_another(most: int, samples: Any, monkeypatch: pytest
         np.testing.assert_allclose(alone[1][0], [y.sum(), y[32:].sum()], rtol=1e-14)
 
 
+def test_no_case_depends_on_how_often_another_one_runs_an_operation() -> None:
+    @triton.jit
+    def counted(x, out, total, block: tl.constexpr):
+        at = tl.arange(0, block)
+        value = tl.load(x + at)
+        left = tl.load(x)
+        while left > 1:
+            left = left * 0.5
+            value = value * 1.1
+        tl.store(out + at, value * value)
+        tl.atomic_add(total + at % 4, value * value, mask=value > 0)
+
+    outputs = {"out": "x", "total": np.zeros(4, np.float32)}
+    function = kt.triton_kernel(counted, grid=(1,), outputs=outputs, constants={"block": 32})
+    equation, how = call_of(function, jax.ShapeDtypeStruct((32,), jnp.float32)), Evaluation(True, FORMULA_ARITHMETIC)
+    cases = np.random.default_rng(0).normal(size=(2, 1, 32))
+    cases[:, 0, 0] = 0.5, 5
+    total = np.zeros((1, 4))
+    together = evaluate_call(equation, [np.repeat(cases, ROWS, 1).reshape(-1, 32), total], how)
+    for number, case in enumerate(cases):
+        alone = evaluate_call(equation, [np.repeat(case, ROWS, 0), total], how)
+        for one, all_ in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one, all_[number * ROWS :][:ROWS])
+
+
+@pytest.mark.parametrize("grid", [blocks, (1,)], ids=["no programs", "one program"])
+def test_calls_on_empty_arrays_are_evaluated(grid: Any) -> None:
+    function = kt.triton_kernel(
+        affine, grid=grid, outputs={"out": "x"}, constants={"n": length, "scale": 2, "block": 8}
+    )
+    equation = call_of(function, jax.ShapeDtypeStruct((0,), jnp.float32))
+    for how, rows in ((Evaluation(True), 1), (Evaluation(True, FORMULA_ARITHMETIC), ROWS)):
+        assert evaluate_call(equation, [np.zeros((rows, 0))], how)[0].shape == (rows, 0)
+
+
+def test_integers_that_a_kernel_rounds_in_floats_are_not_called_the_backends() -> None:
+    @triton.jit
+    def counted(x, n, out, block: tl.constexpr):
+        at = tl.arange(0, block)
+        value = tl.load(x + at, mask=at < n).to(tl.float16).to(tl.float32)
+        tl.store(out + at, (value * 1000.0).to(tl.int32), mask=at < n)
+
+    outputs = {"out": lambda given: jax.ShapeDtypeStruct(given["x"].shape, jnp.int32)}
+    function = kt.triton_kernel(counted, grid=(1,), outputs=outputs, constants={"n": length, "block": 128})
+    result = check(function, lambda x: np.trunc(x * 1000.0).astype(np.int64))
+    assert not result.ok
+    assert not [finding for finding in result.findings if "the backend computes" in finding.message]
+
+
 def test_indices_that_overflow_are_found_at_production_sizes() -> None:
     @triton.jit
     def rows(x, m, n, out, block: tl.constexpr, wide: tl.constexpr):

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Container, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from kerneltest.backends.simulate.simulation import Simulation, TritonReader, al
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_promotable
 from kerneltest.core.precision import FLOAT32
 from kerneltest.core.targets import TARGETS
-from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, round_to_nearest
+from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, noise_of, round_to_nearest
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import rows_of
@@ -74,11 +74,6 @@ class _Samples:
         arithmetic: SampleArithmetic = how.samples
         self._fmt, self._constants, self._precision = arithmetic.fmt, arithmetic.constants, arithmetic.precision
         self._inputs, self._first, self._count, self._cases, self._programs = inputs, first, count, cases, programs
-        self.begin("constants")
-
-    def begin(self, part: Literal["constants", "run"]) -> None:
-        """Begins the noise of a part of the evaluation, which no other case has a share in."""
-        self._random = np.random.Generator(np.random.PCG64((20, self._first, part == "run")))
 
     def rounded(self, region: Region) -> Region:
         """Returns a region whose operations are rounded."""
@@ -96,7 +91,8 @@ class _Samples:
         if name == "tt.dot":
             return replace(rule, compute=lambda a, b, c: self._dot(op, rule.compute, a, b, c))
         if name == "arith.constant":
-            return replace(rule, compute=lambda: self._constant(rule.compute()))
+            return replace(rule, compute=lambda: self._constant(op.results[0], rule.compute()))
+        number = op.results[0]
         adds = name == "tt.atomic_rmw" and op.attributes["atomic_rmw_op"] == FLOAT_ADD  # in one program at a time
         if not adds and name not in _ROUNDS and not name.startswith("math."):
             return rule
@@ -107,21 +103,23 @@ class _Samples:
             x: Array = rule.compute(*operands)
             if known is not None:
                 beyond = 2 * max(known.relative - 0.5, 0.0) * np.abs(x) + 2 * known.absolute
-                x = self._moved(x, beyond * self._fmt.unit_roundoff)
-            return self._round(x, self._fmt, 1 if adds else self._programs)
+                x = self._moved((number, 1), x, beyond * self._fmt.unit_roundoff)
+            return self._round((number, 0), x, self._fmt, 1 if adds else self._programs)
 
         return replace(rule, compute=compute)
 
     def _dot(self, op: Operation, product: Compute, a: Array, b: Array, c: Array) -> Array:
-        formats = map(self._operand_format, op.attributes[_GIVEN][:2])
-        a, b = (x if fmt is None else self._round(x, fmt) for x, fmt in zip((a, b), formats, strict=True))
+        formats, number = map(self._operand_format, op.attributes[_GIVEN][:2]), op.results[0]
+        given = enumerate(zip((a, b), formats, strict=True))
+        a, b = (x if fmt is None else self._round((number, 2 + i), x, fmt) for i, (x, fmt) in given)
         sums: Array = product(a, b, c)
         mass: Array = product(np.abs(a), np.abs(b), np.abs(c))
         terms = op.operand_types[0].shape[-1] + 1
         whole = (mass < 2.0**self._fmt.precision) & (sums == np.rint(sums)) & (mass == np.rint(mass))
         steps = min(math.sqrt(3 * terms), terms - 1) * self._fmt.unit_roundoff
         least = np.where(mass > 0, np.maximum(mass, self._fmt.smallest_normal), mass)
-        return self._round(self._moved(sums, np.where(whole | ~np.isfinite(mass), 0.0, steps * least)), self._fmt)
+        most = np.where(whole | ~np.isfinite(mass), 0.0, steps * least)
+        return self._round((number, 0), self._moved((number, 1), sums, most, of_sums=True), self._fmt)
 
     # As `SamplingRules` does: a narrow dtype that no input has is the kernel's own choice, and not the machine's.
     def _operand_format(self, dtype: np.dtype) -> FloatFormat | None:
@@ -131,27 +129,40 @@ class _Samples:
         return float_format(dtype) if given else self._precision.dot_input.get("float32")
 
     # A constant is known to half an ulp of float32, unless it is likely what its author wrote.
-    def _constant(self, x: Array) -> Array:
+    def _constant(self, number: int, x: Array) -> Array:
         if not self._constants or not fits(x, FLOAT32):
             return x
         written = np.array([is_short(number, FLOAT32) for number in x.ravel().tolist()]).reshape(x.shape)
-        return self._moved(x, np.where(written, 0.0, FLOAT32.unit_roundoff * np.abs(x)))
+        return self._moved((number, 0), x, np.where(written, 0.0, FLOAT32.unit_roundoff * np.abs(x)))
 
     # As `SamplingRules` does: representable numbers stay as they are.
-    def _round(self, x: Array, fmt: FloatFormat, programs: int | None = None) -> Array:
+    def _round(self, key: tuple[int, int], x: Array, fmt: FloatFormat, programs: int | None = None) -> Array:
         error = np.maximum(fmt.unit_roundoff * np.abs(x), fmt.smallest_subnormal / 2)
         inexact = round_to_nearest(x, fmt) != x
-        return self._moved(x, np.where(inexact, ROUNDING * error, 0.0), programs)
+        return self._moved(key, x, np.where(inexact, ROUNDING * error, 0.0), programs)
 
-    # Values (cases * count * programs, ...), or (1, ...) that all share, moved by the noise of each sample.
-    def _moved(self, x: Array, most: Array, programs: int | None = None) -> Array:
+    # Values (cases * count * programs, ...), or (1, ...) that all share, moved by the noise of each sample: a hash of
+    # the value, of the operation and of a number in it. So it does not depend on how often the operation was run, as
+    # other cases may decide. Equal sums may have other terms, so that theirs depends on their place, too.
+    def _moved(
+        self, key: tuple[int, int], x: Array, most: Array, programs: int | None = None, *, of_sums: bool = False
+    ) -> Array:
         programs = programs or self._programs
-        noise = self._random.uniform(-1.0, 1.0, (self._count, 1 if len(x) == 1 else programs, *x.shape[1:]))
-        if self._first == 0:
-            noise[0] = 0.0
-        shape = self._cases, self._count, programs, *x.shape[1:]
+        rows = np.tile(np.arange(self._first, self._first + self._count), self._cases)
+        own = 1 if len(x) == 1 else programs
+        values = np.broadcast_to(x, (len(rows) * own, *x.shape[1:])).reshape(len(rows), own, *x.shape[1:])
+        noise = noise_of(np.ascontiguousarray(values, np.float64), rows, _seed(*key))
+        if of_sums:
+            noise += np.random.Generator(np.random.PCG64((20, *key))).uniform(-1.0, 1.0, noise.shape[1:])
+            noise -= 2 * np.rint(noise / 2)
+        noise[rows == 0] = 0.0
+        shape = len(rows), programs, *x.shape[1:]
         moved = x + most * np.broadcast_to(noise, shape).reshape(-1, *x.shape[1:])
         return np.where(np.isfinite(moved), moved, x)
+
+
+def _seed(number: int, part: int) -> float:
+    return (8 * number + part + 1) * ((math.sqrt(5) - 1) / 2) % 1.0
 
 
 _NAMES = {"arith.divf": "divide"}
@@ -172,7 +183,7 @@ def _lowered(equation: Equation, promotes: bool) -> tuple[LoweredKernel, Region,
     # With the elements of the largest operation in all programs.
     (kernel,) = lower_call(call_of(equation), _TARGET)
     body = _body(kernel.bytecode, promotes)
-    return kernel, body, math.prod(kernel.grid) * _largest(body)
+    return kernel, body, max(1, math.prod(kernel.grid)) * _largest(body)
 
 
 def _largest(region: Region) -> int:
@@ -183,24 +194,23 @@ def _largest(region: Region) -> int:
 @functools.lru_cache(maxsize=16)
 def _prepared(
     equation: Equation, how: Evaluation, first: int, count: int, cases: int
-) -> tuple[Simulation, list[SimulatedBuffer], _Samples | None]:
+) -> tuple[Simulation, list[SimulatedBuffer]]:
     kernel, body, _ = _lowered(equation, how.promotes)
     make = functools.partial(_buffer, how.promotes, cases * count)
     inputs, outputs, hints = allocate(call_of(equation), kernel, make)
-    samples = None
     if how.samples is not None:
         dtypes = {np.dtype(variable.aval.dtype) for variable in equation.invars}
         samples = _Samples(how, dtypes, first, count, cases, math.prod(kernel.grid))
         body = samples.rounded(body)
-    return Simulation(body, kernel.grid, inputs, outputs, hints, None, kernel.arguments), outputs, samples
+    return Simulation(body, kernel.grid, inputs, outputs, hints, None, kernel.arguments), outputs
 
 
 def _evaluate(equation: Equation, operands: Sequence[Array], how: Evaluation) -> list[Array]:
     rows = rows_of(operands)
     of_case = min(rows, how.samples.rows) if how.samples is not None else 1
     most = max(1, _MOST_ELEMENTS // _lowered(equation, how.promotes)[2])
-    given = [np.broadcast_to(x, (rows, *x.shape[1:])).reshape(-1, of_case, *x.shape[1:]) for x in operands]
     cases = rows // of_case
+    given = [np.broadcast_to(x, (rows, *x.shape[1:])).reshape(cases, of_case, *x.shape[1:]) for x in operands]
     dtypes = [_promoted(variable.aval.dtype, how.promotes) for variable in equation.outvars]
     results = [np.empty((cases, of_case, *v.aval.shape), d) for v, d in zip(equation.outvars, dtypes, strict=True)]
     for first in range(0, of_case, most):
@@ -208,9 +218,7 @@ def _evaluate(equation: Equation, operands: Sequence[Array], how: Evaluation) ->
         begin = 0
         while begin < cases:  # a power of two at a time, so that few numbers of cases are prepared
             together = 1 << (min(cases - begin, max(1, most // count), _MOST_CASES).bit_length() - 1)
-            simulation, outputs, samples = _prepared(equation, how, first, count, together)
-            if samples is not None:
-                samples.begin("run")
+            simulation, outputs = _prepared(equation, how, first, count, together)
             part = slice(begin, begin + together), slice(first, first + count)
             simulation.run([(signless(np.ascontiguousarray(x[part])), None) for x in given])
             for result, buffer in zip(results, outputs, strict=True):

@@ -96,8 +96,8 @@ class SamplingRules(KernelRules):
         return Evaluation(self.promotes, None if has_counters else self._arithmetic)
 
     def multiply(self, a: Array, b: Array, dtype: DType) -> Array:
-        """The product of matrices, rounded inside an equation that is."""
-        if self._multiplied is None:
+        """The product of matrices, rounded inside an equation that is, unless it is one of integers."""
+        if self._multiplied is None or not is_float(dtype):
             return super().multiply(a, b, dtype)
         a, b = (self._round_operand(x, each) for x, each in zip((a, b), self._multiplied, strict=True))
         mass, precision = multiply_matrices(np.abs(a), np.abs(b), dtype), self._arithmetic.precision
@@ -111,7 +111,8 @@ class SamplingRules(KernelRules):
     def accumulate(self, total: Array, a: Array, b: Array, dtype: DType) -> Array:
         """The sum of an accumulator and a product of matrices, rounded likewise."""
         result = super().accumulate(total, a, b, dtype)
-        return result if self._multiplied is None else self._round(result, self._arithmetic.fmt)
+        exact = self._multiplied is None or not is_float(dtype)
+        return result if exact else self._round(result, self._arithmetic.fmt)
 
     # An array that has no rows yet does not depend on inputs.
     def _is_counter(self, value: Value) -> bool:
