@@ -247,6 +247,8 @@ class StaticDeclaration:
         if not isinstance(table, Mapping) or not table:
             raise ValueError("static.from_table: give a mapping from keys to rows, a JSON object, or a CSV file")
         names = [_row_name(each) for each in table]
+        if any(isinstance(row, NamedOption) for row in table.values()):
+            raise ValueError("static.from_table: the key of a row is its name; give the row itself, without kt.named")
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"static.from_table: two keys of the table read {twice[0]!r} as text")
         return Static(tuple(zip(names, table.values(), strict=True)), named=False, key=key)

@@ -11,11 +11,13 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.declare.dims import parse_relation
+from kerneltest.execute.applicability import Applicability, note_traces
 from kerneltest.plan.cases import find_shortfalls
 from kerneltest.plan.explicit import signature_pool
 from kerneltest.plan.format_limits import long_signatures
 from kerneltest.plan.production_sizes import production_signatures
 from kerneltest.plan.signatures import signatures
+from kerneltest.records.journal import Journal
 from tests.sample import double
 
 RELATIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -160,6 +162,17 @@ def test_lines_of_csv_that_are_no_rows_are_refused(text: str, tmp_path: Path) ->
 def test_keys_of_one_text_are_refused() -> None:
     with pytest.raises(ValueError, match="two keys"):
         kt.static.from_table({8: 1, "8": 2}, key=lambda m: m)
+
+
+def test_named_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"without kt\.named"):
+        kt.static.from_table({8: kt.named("one", 1)}, key=lambda m: m)
+
+
+def test_a_table_of_which_no_lengths_select_a_row_is_said_to_be_one() -> None:
+    pairing = _of_table(TABLE, key=lambda m, k: (m + 1, k))
+    with note_traces(Journal()) as traces:
+        assert "select a row of a table" in Applicability(pairing, "quick", traces).problem()
 
 
 def test_a_table_and_a_relation_both_hold() -> None:
