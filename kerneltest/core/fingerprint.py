@@ -355,12 +355,22 @@ def _read_function(value: FunctionType, reader: Reader) -> None:
     for name in sorted(set(names_in(value.__code__))):
         if name in value.__globals__:
             reader.note(name)
-            found = value.__globals__[name]
-            if isinstance(found, ModuleType) and not is_installed(found.__name__):
-                attributes = [each for each in sorted(set(names_in(value.__code__))) if each in vars(found)]
-                reader.add_all(f"module {found.__name__}", (vars(found)[attribute] for attribute in attributes))
-            else:
-                reader.add(found)
+            _read_named(value.__globals__[name], sorted(set(names_in(value.__code__))), reader, set())
+
+
+# Of the project's modules, and of those in them, what the names in some code may mean.
+def _read_named(value: Any, names: Sequence[str], reader: Reader, seen: set[str]) -> None:
+    if not isinstance(value, ModuleType) or is_installed(value.__name__):
+        reader.add(value)
+        return
+    reader.note(f"module {value.__name__}")
+    if value.__name__ not in seen:
+        seen.add(value.__name__)
+        for name in names:
+            if name in vars(value):
+                reader.note(name)
+                _read_named(vars(value)[name], names, reader, seen)
+        reader.note("end")
 
 
 def cell_contents(cell: Any) -> Any:

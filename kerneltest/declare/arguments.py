@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -233,18 +234,24 @@ class StaticDeclaration:
 
         Args:
           table: a mapping from keys to rows, or a file of one: a JSON object, or CSV with columns for the parameters of
-            `key`, of which a row is a dictionary of the others. Keys are compared as text: `64x128` for `(64, 128)`.
+            `key`, of which a row is a dictionary of the others. Numbers, `true` and `false` in CSV are no texts. Keys
+            are compared as text: `64x128` for `(64, 128)`.
           key: takes lengths of dims by name, and returns the key of the row that the kernel gets then.
 
         Raises:
-          ValueError: the table has no rows, or lacks a column.
+          ValueError: the table has no rows, lacks a column or a field, or has two rows for one key.
         """
         if not isinstance(table, Mapping):
             text = Path(table).read_text(encoding="utf-8")
             table = json.loads(text) if str(table).endswith(".json") else _csv_rows(text, required_parameters(key))
         if not isinstance(table, Mapping) or not table:
             raise ValueError("static.from_table: give a mapping from keys to rows, a JSON object, or a CSV file")
-        return Static(tuple((_row_name(each), row) for each, row in table.items()), named=False, key=key)
+        names = [_row_name(each) for each in table]
+        if any(isinstance(row, NamedOption) for row in table.values()):
+            raise ValueError("static.from_table: the key of a row is its name; give the row itself, without kt.named")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"static.from_table: two keys of the table read {twice[0]!r} as text")
+        return Static(tuple(zip(names, table.values(), strict=True)), named=False, key=key)
 
 
 static = StaticDeclaration()
@@ -256,11 +263,28 @@ def _row_name(key: Any) -> str:
 
 
 def _csv_rows(text: str, keys: Sequence[str]) -> dict[tuple[Any, ...], StaticValue]:
-    found = csv.DictReader(text.splitlines())
+    found = csv.DictReader(text.splitlines(), skipinitialspace=True)
     if missing := [name for name in keys if name not in (found.fieldnames or ())]:
         raise ValueError(f"static.from_table: the table has no column {missing[0]!r}, which key= takes")
-    rows = [{name: int(x) if x.lstrip("-").isdigit() else x for name, x in row.items()} for row in found]
-    return {tuple(row.pop(name) for name in keys): row for row in rows}
+    rows = {}
+    for row in found:
+        if None in row or None in row.values():
+            raise ValueError(f"static.from_table: line {found.line_num} has another number of fields than the first")
+        values = {name: _csv_value(value) for name, value in row.items()}
+        key = tuple(values.pop(name) for name in keys)
+        if key in rows:
+            raise ValueError(f"static.from_table: line {found.line_num} is a second row for {_row_name(key)}")
+        rows[key] = values
+    return rows
+
+
+def _csv_value(text: str) -> StaticValue:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 @hide_frames

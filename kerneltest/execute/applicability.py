@@ -130,6 +130,11 @@ class Applicability:
             is_kernel, calls = is_kernel or traced.uses_call, calls or bool(traced.calls)
         if is_kernel:
             return "every output is empty for all planned lengths, so there is nothing to compare"
+        if not planned:
+            return (
+                "no planned lengths meet where= or select a row of a table of kt.static.from_table: declare such "
+                "lengths, as in n=kt.dim(values=...), or correct where= or key="
+            )
         count = f"none of its {len(planned)} signatures reaches" if len(planned) > 1 else "it never reaches"
         used = " whose result is used" if calls else ""
         return f"{count} a Pallas call{used}, so there is no kernel to test"

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -110,12 +111,20 @@ def _compiled(text: str, **names: Any) -> Any:
     return space["f"]
 
 
+def _in_package(value: int) -> Any:
+    package, module = ModuleType("suite_package"), ModuleType("suite_package.module")
+    vars(package)["module"], vars(module)["A"] = module, value
+    vars(module)["module"] = package  # modules that import each other
+    return _compiled("def f(): return package.module.A", package=package)
+
+
 DIFFERENT: dict[str, tuple[Any, Any]] = {
     "closures": (_above(1), _above(2)),
     "defaults": (lambda n=1: n, lambda n=2: n),
     "constants": (lambda: 1, lambda: 2),
     "names of parameters": (lambda n: n, lambda m: m),
     "globals": (_compiled("def f(): return A", A=1), _compiled("def f(): return A", A=2)),
+    "globals of modules in packages": (_in_package(1), _in_package(2)),
     "functions that they call": (
         _compiled("def g(): return 1\ndef f(): return g()"),
         _compiled("def g(): return 2\ndef f(): return g()"),

@@ -11,11 +11,13 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.declare.dims import parse_relation
+from kerneltest.execute.applicability import Applicability, note_traces
 from kerneltest.plan.cases import find_shortfalls
 from kerneltest.plan.explicit import signature_pool
 from kerneltest.plan.format_limits import long_signatures
 from kerneltest.plan.production_sizes import production_signatures
 from kerneltest.plan.signatures import signatures
+from kerneltest.records.journal import Journal
 from tests.sample import double
 
 RELATIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -140,6 +142,37 @@ def test_each_row_of_a_table_has_the_lengths_that_select_it(name: str, tmp_path:
     assert next(find_shortfalls(pairing, "quick")) == "no planned lengths select 1 row of the table config: 4096x4"
     found = kt.check(pairing, backends=["interpret"], depth="quick").findings
     assert {str(finding.signature) for finding in found} == {"m=32,k=4,float32,config=32x4"}  # whose block is too long
+
+
+def test_fields_of_csv_are_numbers_and_booleans(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("m, scale, flag, kind\n8, 0.5, False, a\n16, -1, true, b\n", encoding="utf-8")
+    options = kt.static.from_table(table, key=lambda m: m).options
+    rows = {"scale": 0.5, "flag": False, "kind": "a"}, {"scale": -1, "flag": True, "kind": "b"}
+    assert options == (("8", rows[0]), ("16", rows[1]))
+
+
+@pytest.mark.parametrize("text", ["m,block\n8\n", "m,block\n8,1,2\n", "m,block\n8,1\n8,2\n"])
+def test_lines_of_csv_that_are_no_rows_are_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"from_table: line [23] "):
+        kt.static.from_table(tmp_path / "table.csv", key=lambda m: m)
+
+
+def test_keys_of_one_text_are_refused() -> None:
+    with pytest.raises(ValueError, match="two keys"):
+        kt.static.from_table({8: 1, "8": 2}, key=lambda m: m)
+
+
+def test_named_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"without kt\.named"):
+        kt.static.from_table({8: kt.named("one", 1)}, key=lambda m: m)
+
+
+def test_a_table_of_which_no_lengths_select_a_row_is_said_to_be_one() -> None:
+    pairing = _of_table(TABLE, key=lambda m, k: (m + 1, k))
+    with note_traces(Journal()) as traces:
+        assert "select a row of a table" in Applicability(pairing, "quick", traces).problem()
 
 
 def test_a_table_and_a_relation_both_hold() -> None:
