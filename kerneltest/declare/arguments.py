@@ -187,7 +187,10 @@ def dim_size(dim: str) -> DimSize:
 
 
 class StaticDeclaration:
-    """`kt.static`."""
+    """Declares a static argument by its values, as `kt.static("none", "relu")`, or by a table, as its `from_table`."""
+
+    def __repr__(self) -> str:
+        return "kt.static"
 
     @hide_frames
     def __call__(self, *values: StaticValue, **named: StaticValue) -> Static:
@@ -255,7 +258,6 @@ class StaticDeclaration:
 
 
 static = StaticDeclaration()
-"""Declares a static argument by its values, or by the rows of a table: see `StaticDeclaration`."""
 
 
 def _row_name(key: Any) -> str:

@@ -548,12 +548,14 @@ def _check_where(pairing: Pairing) -> Problems:
             known = ", ".join([*pairing.dims, *options]) or "none"
             yield "where", f"{name!r} is no dim, static or optional argument of the pairing; there are {known}"
             return
+    tables = [name for name, each in pairing.arguments.items() if isinstance(each, Static) and each.key is not None]
     lengths = {name: dim.shortest for name, dim in pairing.dims.items()}
     rows = [dict(zip(options, row, strict=True)) for row in itertools.islice(itertools.product(*options.values()), 64)]
     try:
         fitted = [(row, found) for row in rows if (found := pairing.fit_lengths(lengths, row))]
     except Exception as error:
-        yield "where", f"it raised {format_exception(error)}"
+        raised = "where" if not tables else f"where= or key= of {', '.join(map(repr, tables))}"
+        yield raised, f"it raised {format_exception(error)}"
         return
     admitted = [row for row, _ in fitted]
     for path, leaf in pairing.leaves.items():
@@ -561,7 +563,7 @@ def _check_where(pairing: Pairing) -> Problems:
         given = [found for row, found in fitted if leaf.least and all(row[name] == GIVEN for name in optional)]
         yield from itertools.islice((problem for found in given for problem in _check_least(path, leaf, found)), 1)
     meets = "give the dims lengths that meet it, as in kt.dim(values=...)"
-    if any(isinstance(each, Static) and each.key is not None for each in pairing.arguments.values()):
+    if tables:
         return  # the plan names the rows of a table that no lengths select
     if not admitted:
         yield "where", f"it admits none of the lengths that were tried, from the shortest on; {meets}"
