@@ -245,8 +245,8 @@ def is_same_bug(
 ) -> bool:
     """Returns whether two suspects of one tier have the same symptom and condition, smallest case or line at fault.
 
-    They are two bugs if an edit that repairs one of them leaves the other wrong. If both are imprecise in the same
-    cases, such an edit fits by chance too often.
+    They are two bugs if an edit that repairs one of them leaves the other wrong. Such an edit fits by chance too often
+    if both are imprecise in the same cases, and shows nothing if it repairs the smallest case of both.
 
     What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
     Each suspect comes with its symptom and condition, which take time to find.
@@ -254,7 +254,7 @@ def is_same_bug(
     (one, title), (other, its_title) = entitled, other_entitled
     if one.level in BEFORE_VALUES or other.level in BEFORE_VALUES:
         return False
-    if title == its_title and one.level is Level.PRECISION:
+    if title == its_title and (one.level is Level.PRECISION or _have_same_case(one, other)):
         return True
     for fixed, left in ((one, other), (other, one)):
         if fixed.fault is not None and any(record.case in fixed.fault.unexplained for record in left.findings):

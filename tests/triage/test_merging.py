@@ -147,6 +147,21 @@ def test_wrong_values_at_the_smallest_case_of_a_wrong_access_are_no_other_bug(va
     assert len(find_suspects(records, {PAIRING: {"n": 16}}, smallest)) == count
 
 
+@pytest.mark.parametrize(("values", "count"), [("[1]", 1), ("[2]", 2)])
+def test_a_partial_repair_that_repairs_the_smallest_case_of_both_parts_splits_nothing(values: str, count: int) -> None:
+    records = _run("interpret", lambda n, family: _wrong(3.0) if n % 16 and family in ("ones", "ties") else None)
+    ones, ties = ([r.case for r in records if r.verdict.is_finding and r.family == each] for each in ("ones", "ties"))
+    fault = FaultLocation("k.py:5", "x == n", "a change repairs some", False, explained=(*ones,), unexplained=(*ties,))
+    smallest = []
+    for origin, shown, found in ((ones[0], "[1]", fault), (ties[0], values, None)):
+        evidence = Evidence(index=(0,), actual=3.0, expected=1.0, arguments={"x": shown})
+        made = case(verdict="mismatch", case="made", signature="n=1", evidence=evidence)
+        smallest.append(Reproducer(origin, made, 0, 9, True, found))
+    suspects = find_suspects(records, {PAIRING: {"n": 16}}, smallest)
+    assert len(suspects) == count
+    assert (suspects[0].fault is None) is (count == 1)
+
+
 def test_findings_that_depend_on_inputs_are_not_split_by_lengths() -> None:
     """A maximum that begins at 0 fails where padding hides no length: all of them are one bug."""
     records = _run("interpret", lambda n, family: _wrong(3.0) if n in (17, 33, 15, 49) else None)
