@@ -135,9 +135,10 @@ def perturb(values: Array, ulps: Array, fmt: FloatFormat, seed: float) -> None:
 def scale_randomly(values: Array, amplitude: "float | Array", fmt: FloatFormat, seed: float) -> None:
     """Perturbs values in place by up to `amplitude`, relative to them or to the smallest normal number.
 
-    Equal values of a row get the same error, as one operation gives them: what ties before it ties after it.
+    Equal values get errors of their own: a right kernel may compute them in several ways, as in blocks with maxima of
+    their own, so that their errors do not cancel.
     """
-    moved = np.asarray(amplitude * noise_of(values, np.arange(len(values)), seed))
+    moved = np.asarray(amplitude * noise(values.shape, seed))
     low = np.abs(values) < fmt.smallest_normal if fmt != FLOAT32 else np.False_
     if low.any() and (low := low & (values != 0)).any():
         values[...] = np.where(low, values + moved * fmt.smallest_normal, values * (1 + moved))
@@ -147,7 +148,10 @@ def scale_randomly(values: Array, amplitude: "float | Array", fmt: FloatFormat, 
 
 
 def noise_of(values: Array, rows: Array, seed: float) -> Array:
-    """Returns numbers between -1 and 1, a hash of each value, (rows, ...), and of the number of its row."""
+    """Returns numbers between -1 and 1, a hash of each value, (rows, ...), and of the number of its row.
+
+    It is for a kernel's own operations, each of which gives equal values the same error.
+    """
     mixed = (rows.astype(np.uint64) + np.uint64(1)) * _HASHES[0] ^ np.uint64(int(seed * 2**53))
     mixed = values.view(np.uint64) ^ (mixed * _HASHES[1]).reshape(-1, *(1,) * (values.ndim - 1))
     mixed *= _HASHES[0]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
-from kerneltest.core.precision import FLOAT32, XLA_CPU
+from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.rounding_model import NOISELESS_ROWS, ErrorSource, RoundingModel, round_to_nearest, truncate
-from tests.numerics.tracking import PLAIN, samples_of, tracked
+from tests.numerics.tracking import PLAIN, tracked
 
 FLUSHING = replace(PLAIN, name="flushing", flushes=True)
 BFLOAT16, FLOAT16 = float_format(parse_dtype("bfloat16")), float_format(np.dtype(np.float16))
@@ -273,27 +273,3 @@ def test_an_ordinary_divisor_with_a_subnormal_reciprocal_flushes_the_quotients_o
     quotients = tracked(np.full((1, 3, 4), 1.5), RoundingModel(FLUSHING)) / divisor
     flushed = (quotients.samples == 0).any(axis=0)
     assert (flushed == np.broadcast_to(divisor > 1, (3, 4))).all()
-
-
-@pytest.mark.parametrize(
-    "way",
-    [
-        lambda x: np.argmax(x * 0.3, axis=1),
-        lambda x: np.argmax(np.exp(x), axis=1),
-        lambda x: np.argmax(np.exp(x) / np.exp(x).sum(axis=1, keepdims=True), axis=1),
-        lambda x: np.argmin((x - 0.3) ** 2, axis=1),
-        lambda x: np.argsort(-np.exp(x), axis=1, kind="stable"),
-    ],
-    ids=["product", "function", "quotient", "square", "order"],
-)
-def test_equal_values_stay_equal_in_functions_of_each_element(way: Any) -> None:
-    """So the first of them is the only right one; what sums of other terms come to may differ."""
-    x = np.array([[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 2.0]])
-    samples = samples_of(way, {"x": x}, RoundingModel(XLA_CPU))
-    assert (samples == samples[0]).all()
-
-    def larger_sum(x: Any) -> Any:
-        return np.argmax(np.stack([x, x[:, ::-1]]).sum(axis=2), axis=0)
-
-    sums = samples_of(larger_sum, {"x": x / 3}, RoundingModel(XLA_CPU))
-    assert (sums != sums[0]).any()
