@@ -149,7 +149,7 @@ def test_the_notebook_runs() -> None:
         if language == "python":
             exec(compile(block, "cell.py", "exec"), cells)
     assert not cells["result"]
-    (title,) = re.findall(r"print\(suspect.title\)  # (.+)", _page("notebook"))
+    (title,) = re.findall(r"print\(suspect.title\)\n# (.+)", _page("notebook"))
     assert cells["suspect"].title == title
 
 
