@@ -1,4 +1,4 @@
-"""Whether one bug makes one suspect, and two make two: `python -m benchmarks.suspects [--processes N] [TABLE ...]`.
+"""Measures suspects, one of which each bug should make: `python -m benchmarks.suspects [--processes N] [TABLE ...]`.
 
 Two tables by default: `single`, the variants of the kernels by themselves, and `pairs`, two variants of one kernel put
 together. reports/suspects/results.json, which git ignores, keeps both; reports/suspects/README.md shows them.
@@ -168,7 +168,10 @@ def _with_line(edited: Equation, equation: Equation) -> list[Equation] | None:
 
 
 def measure_mutants(name: str, seconds: float, count: int = 2) -> list[dict[str, Any]]:
-    """What is suspected of some mutants of a kernel, of a suite or of a generator's seed, which the plan finds."""
+    """Checks mutants of one kernel, and returns rows of the first `count` that have a suspect.
+
+    The name is that of a pairing, as `softmax.tiled` in suites/test_softmax.py, or a seed of `tools.generate`.
+    """
     suite, _, own = name.partition(".")
     pairing = getattr(import_module(f"suites.test_{suite}"), own) if own else generate_kernel(int(name)).pairing()
     try:
@@ -201,7 +204,7 @@ def describe(row: dict[str, Any]) -> str:
 
 _ABOUT = """# Suspects, measured
 
-How well kerneltest groups failing cases into [suspects](../../docs/suspects.md). `python benchmarks/suspects.py`
+How well kerneltest groups failing cases into [suspects](../../docs/suspects.md). `python -m benchmarks.suspects`
 generates this page.
 
 - **Right line**: the edit touched the line, or the line's operation produces the edit's NaN.
@@ -357,7 +360,8 @@ def main(words: Sequence[str]) -> None:
             for rows in pool.map(judge, todo, [chosen.seconds] * len(todo)):
                 results[table] += rows
                 print(*map(describe, rows), sep="\n", flush=True)
-        print("\n".join(totals(results[table])))
+        if found := [row for row in results[table] if row["suspects"]]:
+            print("\n".join(totals(found)))
         if not chosen.only and table != "mutants":
             kept.write_text(json.dumps(results))
             (FOLDER / "README.md").write_text(report(results), encoding="utf-8")

@@ -104,6 +104,11 @@ Argument = ArrayArgument | DimSize | Static | Tree | Optional
 DECLARED = (ArrayArgument, DimSize, Static, Tree, Optional, SameAs)
 
 
+def tables_in(arguments: Mapping[str, object]) -> dict[str, Static]:
+    """Returns the static arguments that are rows of tables, by name."""
+    return {name: each for name, each in arguments.items() if isinstance(each, Static) and each.key is not None}
+
+
 def leaves(name: str, argument: object) -> Iterator[tuple[str, ArrayArgument]]:
     """Yields the arrays in an argument with their paths, such as `w` or `params.w.0`."""
     match argument:
@@ -237,7 +242,7 @@ class StaticDeclaration:
 
         Args:
           table: a mapping from keys to rows, or a file of one: a JSON object, or CSV with columns for the parameters of
-            `key`, of which a row is a dictionary of the others. Numbers, `true` and `false` in CSV are no texts. Keys
+            `key`, of which a row is a dictionary of the others. Numbers, `true` and `false` in CSV are converted. Keys
             are compared as text: `64x128` for `(64, 128)`.
           key: takes lengths of dims by name, and returns the key of the row that the kernel gets then.
 

@@ -24,6 +24,7 @@ from kerneltest.declare.arguments import (
     Static,
     Tree,
     optional_parts,
+    tables_in,
 )
 from kerneltest.declare.dims import (
     AxisExpression,
@@ -548,7 +549,7 @@ def _check_where(pairing: Pairing) -> Problems:
             known = ", ".join([*pairing.dims, *options]) or "none"
             yield "where", f"{name!r} is no dim, static or optional argument of the pairing; there are {known}"
             return
-    tables = [name for name, each in pairing.arguments.items() if isinstance(each, Static) and each.key is not None]
+    tables = tables_in(pairing.arguments)
     lengths = {name: dim.shortest for name, dim in pairing.dims.items()}
     rows = [dict(zip(options, row, strict=True)) for row in itertools.islice(itertools.product(*options.values()), 64)]
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.failures import DeclarationError
-from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, Static, leaves
+from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, leaves, tables_in
 from kerneltest.declare.check import check_declaration, check_parts
 from kerneltest.declare.dims import Dim, dims_in_axes, parse_relation, required_parameters
 from kerneltest.declare.error_models import Tolerance
@@ -137,9 +137,8 @@ def oracle_for(
         check_parts(kernel, oracle, given, options)
         every = {name: _resolve(each, given) for name, each in given.items()}
         relation = parse_relation(where) if where else None
-        for name, each in every.items():
-            if isinstance(each, Static) and each.key is not None:
-                relation = each.selected(name, relation)
+        for name, table in tables_in(every).items():
+            relation = table.selected(name, relation)
         pairing = Pairing(
             name=oracle.__name__,
             module=_importing_module() or getattr(oracle, "__module__", None) or "",

@@ -147,6 +147,30 @@ def scale_randomly(values: Array, amplitude: "float | Array", fmt: FloatFormat, 
         values *= moved
 
 
+def largest_rounding(values: Array, fmt: FloatFormat, *, rounded: "Array | bool" = False) -> Array:
+    """Returns by how much samples of a kernel's rounded values are off at most; 0 where they are representable.
+
+    `rounded` are those that are rounded nevertheless.
+    """
+    inexact = (round_to_nearest(values, fmt) != values) | rounded
+    error = np.maximum(fmt.unit_roundoff * np.abs(values), fmt.smallest_subnormal / 2)
+    return np.where(inexact, ROUNDING * error, 0.0)
+
+
+def largest_error_of_sums(sums: Array, mass: Array, terms: int, fmt: FloatFormat, partial: "Array | float") -> Array:
+    """Returns by how much samples of a kernel's sums are off at most, in any order: see `RoundingModel.round_sum`.
+
+    Args:
+      mass: the sums of the terms' magnitudes.
+      partial: the least size of partial sums that are not zero.
+    """
+    known = np.where(np.isfinite(mass), mass, 0.0)
+    exact = known < 2.0**fmt.precision  # sums of integers are exact up to there
+    whole = exact & (sums == np.rint(sums)) & (known == np.rint(known))
+    steps = min(math.sqrt(3 * terms), terms - 1) * fmt.unit_roundoff
+    return np.where(whole, 0.0, steps * np.where(known > 0, np.maximum(known, partial), known))
+
+
 def noise_of(values: Array, rows: Array, seed: float) -> Array:
     """Returns numbers between -1 and 1, a hash of each value, (rows, ...), and of the number of its row.
 

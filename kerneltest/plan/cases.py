@@ -10,7 +10,7 @@ import numpy as np
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import GroupName
-from kerneltest.declare.arguments import Static
+from kerneltest.declare.arguments import tables_in
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.families import FAMILIES, Family, is_filled
 from kerneltest.plan.format_limits import FAMILIES as LONG_FAMILIES
@@ -133,20 +133,20 @@ _FEW = 3  # a dim that takes at most one in so many of its boundary lengths
 
 def find_shortfalls(pairing: Pairing, depth: str) -> Iterator[str]:
     """Yields each reason why a pairing gets few signatures or few values, with the number of those it gets."""
-    planned = signatures(pairing, depth)
+    planned, tables = signatures(pairing, depth), tables_in(pairing.arguments)
     for name, dim in pairing.dims.items() if pairing.where else ():
         wanted, found = boundary_lengths(dim, depth), sorted({dict(each.dims)[name] for each in planned})
         if len(found) * _FEW <= len(wanted):
+            excluding = "where= or key=" if tables else "where="
             yield (
                 f"{name} has {len(found)} of its {len(wanted)} boundary lengths ({', '.join(map(str, found))}), since "
-                f"where= excludes the others; declare lengths that it admits, as in {name}=kt.dim(values=...)"
+                f"{excluding} excludes the others; declare lengths that it admits, as in {name}=kt.dim(values=...)"
             )
-    for name, argument in pairing.arguments.items():
-        if isinstance(argument, Static) and argument.key is not None:
-            used = {dict(each.statics)[name] for each in planned}
-            if unused := [option for option, _ in argument.options if option not in used]:
-                rows = "1 row" if len(unused) == 1 else f"{len(unused)} rows"
-                yield f"no planned lengths select {rows} of the table {name}: {', '.join(unused)}"
+    for name, table in tables.items():
+        used = {dict(each.statics)[name] for each in planned}
+        if unused := [option for option, _ in table.options if option not in used]:
+            rows = "1 row" if len(unused) == 1 else f"{len(unused)} rows"
+            yield f"no planned lengths select {rows} of the table {name}: {', '.join(unused)}"
     slots = signature_slots(pairing, planned[0]) if planned else {}
     if slots and not any(map(is_filled, slots.values())):
         yield (

@@ -51,6 +51,7 @@ from kerneltest.trace.walk import (
     iter_calls,
     iter_constants,
     iter_equations,
+    primitive_name,
     reads_bits_of_floats,
     rounds_explicitly,
     uses_call,
@@ -207,7 +208,7 @@ class Traced:
 
 @functools.lru_cache(maxsize=128)
 def _calls_back(jaxpr: Jaxpr) -> bool:  # which is asked for each case
-    names = (str(equation.primitive.name) for equation, _ in iter_equations(jaxpr))
+    names = (primitive_name(equation) for equation, _ in iter_equations(jaxpr))
     return any("callback" in name and name != "debug_callback" for name in names)
 
 

@@ -19,7 +19,13 @@ from kerneltest.backends.simulate.simulation import Simulation, TritonReader, al
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_promotable
 from kerneltest.core.precision import FLOAT32
 from kerneltest.core.targets import TARGETS
-from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, noise_of, round_to_nearest
+from kerneltest.numerics.rounding_model import (
+    fits,
+    is_short,
+    largest_error_of_sums,
+    largest_rounding,
+    noise_of,
+)
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import rows_of
@@ -115,10 +121,7 @@ class _Samples:
         sums: Array = product(a, b, c)
         mass: Array = product(np.abs(a), np.abs(b), np.abs(c))
         terms = op.operand_types[0].shape[-1] + 1
-        whole = (mass < 2.0**self._fmt.precision) & (sums == np.rint(sums)) & (mass == np.rint(mass))
-        steps = min(math.sqrt(3 * terms), terms - 1) * self._fmt.unit_roundoff
-        least = np.where(mass > 0, np.maximum(mass, self._fmt.smallest_normal), mass)
-        most = np.where(whole | ~np.isfinite(mass), 0.0, steps * least)
+        most = largest_error_of_sums(sums, mass, terms, self._fmt, self._fmt.smallest_normal)
         return self._round((number, 0), self._moved((number, 1), sums, most, of_sums=True), self._fmt)
 
     # As `SamplingRules` does: a narrow dtype that no input has is the kernel's own choice, and not the machine's.
@@ -135,11 +138,8 @@ class _Samples:
         written = np.array([is_short(number, FLOAT32) for number in x.ravel().tolist()]).reshape(x.shape)
         return self._moved((number, 0), x, np.where(written, 0.0, FLOAT32.unit_roundoff * np.abs(x)))
 
-    # As `SamplingRules` does: representable numbers stay as they are.
     def _round(self, key: tuple[int, int], x: Array, fmt: FloatFormat, programs: int | None = None) -> Array:
-        error = np.maximum(fmt.unit_roundoff * np.abs(x), fmt.smallest_subnormal / 2)
-        inexact = round_to_nearest(x, fmt) != x
-        return self._moved(key, x, np.where(inexact, ROUNDING * error, 0.0), programs)
+        return self._moved(key, x, largest_rounding(x, fmt), programs)
 
     # Values (cases * count * programs, ...), or (1, ...) that all share, moved by the noise of each sample: a hash of
     # the value, of the operation and of a number in it. So it does not depend on how often the operation was run, as

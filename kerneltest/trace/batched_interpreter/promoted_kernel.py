@@ -18,7 +18,14 @@ from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.closed_forms import column_norms
 from kerneltest.numerics.device_operations import multiply_matrices
 from kerneltest.numerics.products import largest_aligned
-from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, noise_of, round_to_nearest
+from kerneltest.numerics.rounding_model import (
+    fits,
+    is_short,
+    largest_error_of_sums,
+    largest_rounding,
+    noise_of,
+    round_to_nearest,
+)
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError, Value
@@ -244,26 +251,17 @@ class SamplingRules(KernelRules):
         return lambda operands: (np.asarray(absolute([np.abs(operand) for operand in operands])[0]), terms)
 
     def _round_sum(self, sums: Array, mass: Array, terms: int, partial: Array | float = 0.0) -> Array:
-        # Sums with the errors of summing in any order: see `RoundingModel.round_sum`. `partial` is the least size of
-        # partial sums that are not zero.
         fmt = self._arithmetic.fmt
-        known = np.where(np.isfinite(mass), mass, 0.0)
-        exact = known < 2.0**fmt.precision  # sums of integers are exact up to there
-        whole = exact & (sums == np.rint(sums)) & (known == np.rint(known))
-        steps = min(math.sqrt(3 * terms), terms - 1) * fmt.unit_roundoff
-        known = np.where(known > 0, np.maximum(known, partial), known)
-        moved = self._in_rows(sums, sums + np.where(whole, 0.0, steps * known) * self._noise(sums))
-        return self._round(moved, fmt)
+        most = largest_error_of_sums(sums, mass, terms, fmt, partial)
+        return self._round(self._in_rows(sums, sums + most * self._noise(sums)), fmt)
 
     def _round(self, values: Array, fmt: FloatFormat, *, rounded: Array | bool = False) -> Array:
         # Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
-        # `rounded` are those that are rounded nevertheless.
-        inexact = (round_to_nearest(values, fmt) != values) | rounded
-        if not inexact.any():
+        most = largest_rounding(values, fmt, rounded=rounded)
+        if not most.any():
             self._bits.advance(1)  # as if the noise was drawn
             return values
-        error = np.maximum(fmt.unit_roundoff * np.abs(values), fmt.smallest_subnormal / 2)
-        return self._in_rows(values, values + np.where(inexact, ROUNDING * error, 0.0) * self._noise_of(values))
+        return self._in_rows(values, values + most * self._noise_of(values))
 
     # Every case perturbs a constant alike, as far as it has the same noise.
     def _perturb_constant(
