@@ -283,6 +283,14 @@ def test_a_product_of_integers_is_exact_in_samples() -> None:
     np.testing.assert_array_equal(samples, 2048 * 127**2)
 
 
+def test_infinite_inputs_stay_as_they_are_where_others_move() -> None:
+    x = np.array([np.inf, -np.inf, 1.0, 3.0])
+    kernel = PromotedKernel(trace_function(lambda x: [x + 0.0], (ShapeDtype(x.shape, x.dtype),), ""))
+    (samples,) = kernel.sample([x], SampleArithmetic(float_format(np.dtype(np.float64)), inputs=1e-3))
+    assert (samples[:, :2] == x[:2]).all()
+    assert (samples[1:, 2:] != x[2:]).all()
+
+
 def test_samples_do_not_depend_on_earlier_ones() -> None:
     kernel = _kernel(jnp.exp)
     promoted = PromotedKernel(trace_function(lambda x: [kernel(x)], (ShapeDtype(X.shape, X.dtype),), ""))

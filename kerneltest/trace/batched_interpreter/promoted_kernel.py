@@ -175,9 +175,11 @@ class SamplingRules(KernelRules):
         def perturb(leaf: Array) -> Array:
             if not (unit and is_float(leaf.dtype)):
                 return leaf
-            by_column = self._arithmetic.normwise and leaf.ndim > 1
-            size = column_norms(leaf, leaf.ndim - 1) if by_column else leaf
-            return self._in_rows(leaf, leaf + unit * size * self._noise(leaf))
+            if self._arithmetic.normwise and leaf.ndim > 1:
+                moved = leaf + unit * column_norms(leaf, leaf.ndim - 1) * self._noise(leaf)
+            else:
+                moved = leaf * (1 + unit * self._noise(leaf))  # infinities stay
+            return self._in_rows(leaf, moved)
 
         return [*map(perturb, leaves)]
 
