@@ -99,6 +99,20 @@ def by_copies(c: float) -> Kernel:
     return _on_a_gpu(body, plgpu.SMEM(SHAPE, jnp.float32), plgpu.SMEM(SHAPE, jnp.float32), plgpu.Barrier())
 
 
+def by_copies_of_an_overhanging_slice(c: float) -> Kernel:
+    def body(x: Any, o: Any, part: Any, loaded: Any) -> None:
+        for row in (0, 8):  # the slice of 16 rows from row 8 on ends at row 24
+            rows = pl.ds(lax.axis_index("program") + row, 16)
+            plgpu.copy_gmem_to_smem(x.at[rows].at[pl.ds(0, 8)], part, loaded)
+            plgpu.barrier_wait(loaded)
+            part[...] = part[...] * c
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(part, o.at[rows].at[pl.ds(0, 8)])
+            plgpu.wait_smem_to_gmem(0)
+
+    return _on_a_gpu(body, plgpu.SMEM((8, 128), jnp.float32), plgpu.Barrier())
+
+
 def by_a_gpu_pipeline(c: float) -> Kernel:
     def body(x: Any, o: Any) -> None:
         def step(_: Any, x_block: Any, o_block: Any) -> None:
@@ -243,8 +257,8 @@ def multiplied(c: float) -> Kernel:
 
 
 SCALED = [
-    on_two_cores, by_core_map, on_a_grid, in_threads, by_copies, by_a_gpu_pipeline, by_a_tpu_pipeline, in_strides,
-    by_copies_of_dynamic_length, with_a_barrier, with_a_semaphore, writing_an_input, counting_in_a_scalar, with_keys,
+    on_two_cores, by_core_map, on_a_grid, in_threads, by_copies, by_copies_of_an_overhanging_slice, by_a_gpu_pipeline,
+    by_a_tpu_pipeline, in_strides, by_copies_of_dynamic_length, with_a_barrier, with_a_semaphore, writing_an_input, counting_in_a_scalar, with_keys,
     with_state, reshaped, under_checkpoint,
 ]  # fmt: skip
 CASES: list[tuple[Callable[[float], Kernel], Callable[[Array], Array]]] = [

@@ -272,7 +272,7 @@ def _copy(machine: Machine, equation: Equation) -> EquationFunction:
         raise UnknownError("a copy to several blocks, or one that combines")
     start = 2 + (to_shared and bool(params.get("has_barrier", True)))
     trees = _unflatten(equation, start, "src_transforms_treedef", "dst_transforms_treedef")
-    source, target = (memory_parts(equation, number, transforms) for number, transforms in enumerate(trees))
+    source, target = (memory_parts(equation, number, each, joined=True) for number, each in enumerate(trees))
     conditional = params.get("has_user_predicate", False)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:

@@ -89,22 +89,46 @@ def _untiled(tiled: int, rank: int) -> list[int]:
 _Step = _Locate | _Relayout
 
 
-def _locators(transforms: Any, shape: Sequence[int]) -> list[_Step]:
+def _locators(transforms: Any, shape: Sequence[int], *, joined: bool = False) -> list[_Step]:
     # The steps that lead from a memory of a shape to what a reference of it refers to, in order; the last one is to a
-    # region. `ref.at[slot][...]` has two.
+    # region. `ref.at[slot][...]` has two, or one if slices of slices are joined.
     steps: list[_Step] = []
+    outer: tuple[_Locate, list[int]] | None = None  # the last step if it slices, and the axes that it leaves
     for transform in transforms or ():
         if hasattr(transform, "indices"):
-            steps.append(_locator(transform, shape))
+            locate, axes = _locator(transform), _sliced_axes(transform.indices)
+            if joined and outer is not None and axes is not None:
+                steps.pop()
+                locate, axes = _within(*outer, locate), [outer[1][axis] for axis in axes]
+            steps.append(locate)
+            outer = None if axes is None else (locate, axes)
             shape = tuple(transform.get_indexer_shape())
         else:
             relayout = _relayout(transform, shape)
             steps.append(relayout)
-            shape = relayout.shape
+            shape, outer = relayout.shape, None
     if not steps or isinstance(steps[-1], _Relayout):
         whole = _Region([0] * len(shape), tuple(shape), tuple(shape))
         steps.append(lambda operands: whole)
     return steps
+
+
+# The axes that slices leave of a memory; None if positions are arrays or not adjacent.
+def _sliced_axes(indices: Sequence[Any]) -> list[int] | None:
+    axes = [axis for axis, index in enumerate(indices) if is_slice(index)]
+    scalar = not any(getattr(index, "shape", ()) for index in indices if not is_slice(index))
+    return axes if scalar and all(indices[axis].stride == 1 for axis in axes) else None
+
+
+def _within(outer: _Locate, axes: Sequence[int], inner: _Locate) -> _Locate:
+    def locate(operands: Sequence[Value]) -> _Region:
+        region, part = outer(operands), inner(operands)
+        starts, lengths = list(region.starts), list(region.lengths)
+        for axis, start, length in zip(axes, part.starts, part.lengths, strict=True):
+            starts[axis], lengths[axis] = starts[axis] + start, length
+        return _Region(starts, tuple(lengths), part.kept)
+
+    return locate
 
 
 def _relayout(transform: Any, shape: Sequence[int]) -> _Relayout:
@@ -115,12 +139,10 @@ def _relayout(transform: Any, shape: Sequence[int]) -> _Relayout:
     return _Relayout(axes, tuple(shape[axis] for axis in axes), transformed_shape(transform, shape))
 
 
-def _locator(transform: Any, shape: Sequence[int]) -> _Locate:
+def _locator(transform: Any) -> _Locate:
     indices = transform.indices
     slices = [index for index in indices if is_slice(index)]
-    if not any(getattr(index, "shape", ()) for index in indices if not is_slice(index)):
-        if any(index.stride != 1 for index in slices):
-            return _mixed_locator(transform)
+    if _sliced_axes(indices) is not None:
         firsts = [index.start if is_slice(index) else index for index in indices]
 
         def locate(operands: Sequence[Value]) -> _Region:
@@ -542,9 +564,13 @@ def _memory(equation: Equation, reference: Any) -> tuple[int, list[_Step]]:
     return leaf.number, memory_parts(equation, leaf.number, getattr(reference, "transforms", ()))
 
 
-def memory_parts(equation: Equation, number: int, transforms: Any) -> list[_Step]:
-    """The steps from the memory of an operand to what transforms of it refer to."""
-    return _locators(transforms, tuple(equation.invars[number].aval.shape))
+def memory_parts(equation: Equation, number: int, transforms: Any, *, joined: bool = False) -> list[_Step]:
+    """The steps from the memory of an operand to what transforms of it refer to.
+
+    Interpreters clamp each of several slices. If they are joined, the outer ones may reach past the memory's end as
+    long as the innermost does not, which is what hardware does.
+    """
+    return _locators(transforms, tuple(equation.invars[number].aval.shape), joined=joined)
 
 
 MEMORY_RULES: Mapping[str, Rule] = {
