@@ -257,9 +257,9 @@ def multiplied(c: float) -> Kernel:
 
 
 SCALED = [
-    on_two_cores, by_core_map, on_a_grid, in_threads, by_copies, by_copies_of_an_overhanging_slice, by_a_gpu_pipeline,
-    by_a_tpu_pipeline, in_strides, by_copies_of_dynamic_length, with_a_barrier, with_a_semaphore, writing_an_input, counting_in_a_scalar, with_keys,
-    with_state, reshaped, under_checkpoint,
+    on_two_cores, by_core_map, on_a_grid, in_threads, by_copies, by_copies_of_an_overhanging_slice,
+    by_a_gpu_pipeline, by_a_tpu_pipeline, in_strides, by_copies_of_dynamic_length, with_a_barrier, with_a_semaphore,
+    writing_an_input, counting_in_a_scalar, with_keys, with_state, reshaped, under_checkpoint,
 ]  # fmt: skip
 CASES: list[tuple[Callable[[float], Kernel], Callable[[Array], Array]]] = [
     *((make, lambda x: x) for make in SCALED),
