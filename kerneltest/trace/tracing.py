@@ -183,6 +183,7 @@ class Traced:
         if around is not None and computes_outside_calls(self.jaxpr.jaxpr):
             precision = inside.combine(around)
         precision = precision if self.narrow_products else precision.with_wide_products()
+        precision = precision.with_truncated_operands() if self.in_triton else precision
         if not self.reduced_dots:
             return precision.with_exact_dots()
         return precision.with_dots_in(self.named_dots) if self.named_dots else precision

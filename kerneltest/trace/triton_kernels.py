@@ -289,6 +289,12 @@ def _run_on_gpu(
     return run_on_gpu(TritonCall(function, given, memory, grid, dict(options), order))
 
 
+# Outside `jax.jit`, as any other function of JAX.
+@TRITON_KERNEL.def_impl  # type: ignore[untyped-decorator, unused-ignore]
+def _call(*operands: Any, **params: Any) -> list[Any]:
+    return jax.jit(lambda *leaves: TRITON_KERNEL.bind(*leaves, **params))(*operands)  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
+
+
 for _platform in ("cuda", "rocm"):
     mlir.register_lowering(TRITON_KERNEL, mlir.lower_fun(_run_on_gpu, multiple_results=True), platform=_platform)
 

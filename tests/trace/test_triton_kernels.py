@@ -31,6 +31,7 @@ from kerneltest.backends.simulate.simulation import parse_body  # noqa: E402
 from kerneltest.core.dtypes import ShapeDtype  # noqa: E402
 from kerneltest.core.failures import assign_blame  # noqa: E402
 from kerneltest.core.fingerprint import Fingerprint  # noqa: E402
+from kerneltest.core.precision import NVIDIA  # noqa: E402
 from kerneltest.core.targets import TARGETS  # noqa: E402
 from kerneltest.judge.formula import FORMULA_ARITHMETIC  # noqa: E402
 from kerneltest.trace.jax_compat.jax_triton import jax_triton_limit  # noqa: E402
@@ -661,6 +662,12 @@ def test_products_name_their_precision(precision: str | None, reduced: bool) -> 
     inputs = (ShapeDtype((32, 32), np.dtype(np.float32)),) * 2
     traced = trace_function(lambda x, y: [test_in_triton.matmul.kernel(x, y, "none", precision)], inputs, "")
     assert (traced.exact, traced.reduced_dots, traced.narrow_products) == (True, reduced, True)
+    assert traced.adapt_precision(NVIDIA).operand_roundoff("float32") == (2.0**-10 if reduced else 0)  # cut off
+
+
+def test_a_call_outside_jit_is_lowered_as_one_inside() -> None:
+    with pytest.raises(NotImplementedError, match=r"triton_kernel.* not found for platform cpu"):
+        test_in_triton.add.kernel(np.ones(3, np.float32), np.ones(3, np.float32))
 
 
 def test_floats_are_promoted_and_rounded_in_samples() -> None:
