@@ -93,9 +93,10 @@ class Precision:
         return replace(self, name=f"{self.name}, exact products", dot_input={}) if self.dot_input else self
 
     def with_truncated_operands(self) -> "Precision":
-        """Returns the arithmetic of a kernel in Triton: XLA rounds to TF32 what it hands to tensor cores, Triton does not.
+        """Returns the arithmetic of a kernel in Triton itself.
 
-        They ignore the low bits of float32 operands, as measured on an H200 with Triton 3.6.0.
+        Tensor cores ignore the low bits of float32 operands. XLA rounds them to TF32 first, Triton does not, as
+        measured on an H200 with Triton 3.6.0.
         """
         return replace(self, truncates=True) if self.dot_input else self
 
