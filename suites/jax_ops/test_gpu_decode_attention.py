@@ -70,7 +70,7 @@ def large_values(q, k, v):
     v=kt.derived("b t d", lambda rng, b, t, d: rng.uniform(1, 2, (b, t, d)), dtypes="bfloat16"),
     k_splits=kt.static(2),
     block_k=kt.static(16),
-    dims=DIMS | dict(g=kt.dim(values=(16,))),
+    dims=DIMS | dict(g=kt.dim(values=(64,))),  # many elements, of which some are over the bound on any GPU
     xfail=bug("mismatch", "the result is float32, but what it is divided by is rounded to the input's dtype", 224),
 )
 def in_float32(q, k, v):
