@@ -19,7 +19,7 @@ from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Atom, ClosedJaxpr,
 from kerneltest.trace.jax_compat.source_lines import call_back
 from kerneltest.trace.primitives import PRIMITIVES, Kind, called_jaxpr
 from kerneltest.trace.rewrite import Fill
-from kerneltest.trace.walk import iter_equations, scan_counts
+from kerneltest.trace.walk import scan_counts
 
 
 class UnknownError(Exception):
@@ -127,10 +127,10 @@ def pad_unwritten(array: Array, lengths: Sequence[int]) -> Array:
 
 
 def scoped_memory(rules: RuleSet, aval: AbstractValue) -> Callable[[int], BatchedRef]:
-    """The function from a number of rows to unwritten memory of a type. The memory of a semaphore is never read."""
+    """The function from a number of rows to unwritten memory of a type. Memory of barriers counts arrivals."""
     shape = tuple(aval.shape)
     if jnp.issubdtype(aval.dtype, dtypes.extended) and not is_key(aval):
-        return lambda rows: BatchedRef(np.zeros((rows, *shape), bool))
+        return lambda rows: BatchedRef(np.zeros((rows, *shape), np.int64))
     dtype = rules.dtype_of(aval)
     if str(getattr(aval, "memory_space", "")).lower() == "regs":  # an accumulator
         return lambda rows: BatchedRef(np.zeros((rows, *shape), dtype))
@@ -201,7 +201,8 @@ class Machine:
     """Evaluates jaxprs by a rule set. `substitutions` are variables that take the value of an earlier one.
 
     While a Pallas call runs, `program` is the current program's number along each axis of the grid, (1,) each, and
-    `axes` are its numbers along the named axes of the meshes on which it runs. `rows` are the numbers of the rows that
+    `axes` are its numbers along the named axes of the meshes on which it runs; `threads` are those of its block, if
+    there are several. `rows` are the numbers of the rows that
     are evaluated, in order, if steps treat them differently, else None; those with a loop of over `most_iterations` are
     `given_up`, and their loops end at once from then on. `longest_loop` is the largest number of iterations so far.
     """
@@ -212,6 +213,7 @@ class Machine:
         self.program: Sequence[Array] = ()
         self.grid: Sequence[int] = ()
         self.axes: Mapping[str, Array] = {}
+        self.threads: Any = None  # of `batched_interpreter.mosaic_rules`
         self.rows: Array | None = None
         self.most_iterations, self.longest_loop = math.inf, 0
         self.given_up: set[int] = set()
@@ -385,13 +387,18 @@ def _run_scoped(machine: Machine, equation: Equation) -> EquationFunction:
     inner = equation.params["jaxpr"]
     body = machine.compile(inner, consts_as_arguments=True)
     fresh = [scoped_memory(machine.rules, v.aval) for v in inner.invars]
-    barriers = (each.primitive.name for each, _ in iter_equations(inner) if "barrier" in each.primitive.name)
-    if equation.params.get("collective_axes") and (not machine.rules.promotes or any(barriers)):
+    is_shared = bool(equation.params.get("collective_axes"))
+    if is_shared and not machine.rules.promotes:
         raise UnknownError("memory that programs share")
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         rows = machine.rows_of(operands)
-        return body([*operands, *(make(rows) for make in fresh)])
+
+        def make_all() -> list[BatchedRef]:
+            return [make(rows) for make in fresh]
+
+        shares = is_shared and machine.threads is not None
+        return body([*operands, *(machine.threads.shared(equation, make_all) if shares else make_all())])
 
     return evaluate
 
@@ -403,11 +410,16 @@ def _run_state(machine: Machine, equation: Equation) -> EquationFunction:
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         rows, given = machine.rows_of(operands), iter(operands)
         choices = zip(is_given, fresh, strict=True)
-        memory = [BatchedRef(copy_rows(next(given), rows)) if known else make(rows) for known, make in choices]
+        memory = [_initialized(next(given), rows) if known else make(rows) for known, make in choices]
         body(memory)
         return [reference.array for reference in memory]
 
     return evaluate
+
+
+# Memory that a body changes; a reference is memory of what is around it.
+def _initialized(value: Value, rows: int) -> BatchedRef:
+    return value if isinstance(value, BatchedRef) else BatchedRef(copy_rows(value, rows))
 
 
 def call_python(machine: Machine, equation: Equation) -> EquationFunction:

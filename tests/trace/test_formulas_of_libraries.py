@@ -1,6 +1,8 @@
 """What kernels of libraries use is evaluated without rounding, so that a constant wrong in its fifth digit is seen."""
 
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -111,6 +113,31 @@ def by_copies_of_an_overhanging_slice(c: float) -> Kernel:
             plgpu.wait_smem_to_gmem(0)
 
     return _on_a_gpu(body, plgpu.SMEM((8, 128), jnp.float32), plgpu.Barrier())
+
+
+def in_warpgroups(c: float) -> Kernel:
+    """One loads into the slot that two others have read, each of them half of it."""
+
+    def body(x: Any, o: Any) -> None:
+        def scope(slot: Any, loaded: Any, consumed: Any) -> None:
+            def load(step: Any, _: Any) -> None:
+                pl.when(step > 0)(lambda: plgpu.barrier_wait(consumed))
+                plgpu.copy_gmem_to_smem(x.at[pl.ds(step * 8, 8)], slot, loaded)
+
+            def compute(step: Any, _: Any) -> None:
+                plgpu.barrier_wait(loaded)
+                half = pl.ds(lax.axis_index("thread") * 4, 4)
+                o[pl.ds(step * 8 + lax.axis_index("thread") * 4, 4)] = slot[half] * c
+                plgpu.barrier_arrive(consumed)
+
+            is_loading = lax.axis_index("thread") == 2
+            pl.when(is_loading)(lambda: lax.fori_loop(0, 2, load, None))
+            pl.when(~is_loading)(lambda: lax.fori_loop(0, 2, compute, None))
+
+        barriers = plgpu.Barrier(), plgpu.Barrier(num_arrivals=2)
+        pl.run_scoped(scope, plgpu.SMEM((8, 128), jnp.float32), *barriers, collective_axes="thread")
+
+    return _on_a_gpu(body, num_threads=3, thread_name="thread")
 
 
 def by_a_gpu_pipeline(c: float) -> Kernel:
@@ -257,7 +284,7 @@ def multiplied(c: float) -> Kernel:
 
 
 SCALED = [
-    on_two_cores, by_core_map, on_a_grid, in_threads, by_copies, by_copies_of_an_overhanging_slice,
+    on_two_cores, by_core_map, on_a_grid, in_threads, by_copies, by_copies_of_an_overhanging_slice, in_warpgroups,
     by_a_gpu_pipeline, by_a_tpu_pipeline, in_strides, by_copies_of_dynamic_length, with_a_barrier, with_a_semaphore,
     writing_an_input, counting_in_a_scalar, with_keys, with_state, reshaped, under_checkpoint,
 ]  # fmt: skip
@@ -302,20 +329,19 @@ def test_the_sums_of_wgmma_are_rounded_as_tensor_cores_align_them(precision: Pre
     assert ((moved[0, 8:16] > by_alignment) == aligns).all()
 
 
-def waiting_for_another_thread(x: jax.Array) -> Any:
+@pytest.mark.parametrize(("arrivals", "hangs"), [(2, False), (3, True)])
+def test_threads_that_wait_for_each_other_have_no_formula(arrivals: int, hangs: bool) -> None:
     def body(x: Any, o: Any, arrived: Any) -> None:
         plgpu.barrier_arrive(arrived)
         plgpu.barrier_wait(arrived)
         o[...] = x[...]
 
-    barrier = plgpu.Barrier(num_arrivals=2)
-    return _on_a_gpu(body, barrier, num_threads=2, thread_name="thread")(x)
-
-
-def test_threads_that_wait_for_each_other_are_not_run_one_after_another() -> None:
-    traced = trace_function(lambda x: [waiting_for_another_thread(x)], (ShapeDtype(SHAPE, np.dtype(np.float32)),), "")
-    with pytest.raises(UnknownError, match="memory that programs share"):
-        PromotedKernel(traced)
+    kernel = _on_a_gpu(body, plgpu.Barrier(num_arrivals=arrivals), num_threads=2, thread_name="thread")
+    promoted = PromotedKernel(trace_function(lambda x: [kernel(x)], (ShapeDtype(SHAPE, np.dtype(np.float32)),), ""))
+    x, before = np.ones((1, *SHAPE)), threading.active_count()
+    with pytest.raises(UnknownError, match="wait for each other") if hangs else nullcontext():
+        assert (promoted([x])[0] == x).all()
+    assert threading.active_count() == before
 
 
 def test_a_scalar_that_the_body_writes_places_no_block() -> None:

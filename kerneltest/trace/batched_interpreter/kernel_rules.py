@@ -11,8 +11,9 @@ import numpy as np
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.numerics.device_operations import convert, in_float32, integer_power, round_away, select
 from kerneltest.trace.batched_interpreter.array_rules import ARRAY_RULES, TYPED_RULES
-from kerneltest.trace.batched_interpreter.call_rules import MOSAIC_RULES, pallas_call
+from kerneltest.trace.batched_interpreter.call_rules import pallas_call
 from kerneltest.trace.batched_interpreter.memory_rules import MEMORY_RULES
+from kerneltest.trace.batched_interpreter.mosaic_rules import MOSAIC_RULES
 from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr, data_of, from_data, inner_jaxprs, is_key
 from kerneltest.trace.jax_compat.patches import interpretation
 from kerneltest.trace.machine import (
