@@ -73,16 +73,16 @@ def _rocm(arch: str, warp: int) -> Target:
 # (`hipDeviceProp_t.maxGridSize`), and "does not support kernel launch with total work items defined in dimension with
 # size gridDim x blockDim >= 2^32" (HIP API, `hipModuleLaunchKernel`), because the dispatch packet holds the number of
 # work items in 32 bits (HSA specification, `hsa_kernel_dispatch_packet_t.grid_size_x`). Features: PTX ISA, "Target ISA
-# Notes" of cp.async.bulk.tensor, barrier.cluster, wgmma.mma_async, tcgen05.mma, clusterlaunchcontrol and cvt. JAX uses
-# cp.async only where there is no TMA.
+# Notes" of cp.async.bulk.tensor, barrier.cluster, multimem, wgmma.mma_async, tcgen05.mma, clusterlaunchcontrol and cvt.
+# JAX uses cp.async only where there is no TMA.
 _BLACKWELL = "cluster launch control", "conversions of float4 and float8_e8m0fnu"
 TARGETS = {
     target.id: target
     for target in (
         _cuda(80, "NVIDIA A100", 163 * KIB, "cp.async"),
-        _cuda(90, "NVIDIA H200", 227 * KIB, "TMA", "clusters", "wgmma"),
-        _cuda(100, "NVIDIA B200", 227 * KIB, "TMA", "clusters", "tcgen05", *_BLACKWELL),
-        _cuda(120, "NVIDIA RTX PRO 6000", 99 * KIB, "TMA", "clusters", *_BLACKWELL),
+        _cuda(90, "NVIDIA H200", 227 * KIB, "TMA", "clusters", "multimem", "wgmma"),
+        _cuda(100, "NVIDIA B200", 227 * KIB, "TMA", "clusters", "multimem", "tcgen05", *_BLACKWELL),
+        _cuda(120, "NVIDIA RTX PRO 6000", 99 * KIB, "TMA", "clusters", "multimem", *_BLACKWELL),
         _rocm("gfx90a", 64),
         _rocm("gfx942", 64),
         _rocm("gfx1100", 32),

@@ -11,6 +11,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas.ops.gpu.all_gather_mgpu import all_gather
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 import kerneltest as kt
@@ -18,6 +19,7 @@ from kerneltest.api import Result
 from tests.sample import whole
 from tests.sharded import double, loop
 
+needs_xla = pytest.mark.skipif(find_spec("jax_cuda13_plugin") is None, reason="XLA's CUDA compiler is not installed")
 P = PartitionSpec
 MESH = AbstractMesh((2,), ("a",), axis_types=(AxisType.Auto,))
 TIERS = (
@@ -118,10 +120,29 @@ def _reshaped() -> Any:
     return Mesh(np.array(jax.devices()).reshape(64, 1), ("a", "b"))
 
 
+def _gathered(x: jax.Array) -> jax.Array:
+    gathered: jax.Array = all_gather(x, axis_name="a", num_blocks=1)
+    return gathered
+
+
+@pytest.mark.parametrize(
+    ("backend", "ended"),
+    [
+        ("lower:sm_90", "pass"),
+        ("lower:sm_80", "unimplemented: kernel kernel: sm_80 has no multimem, which sm_90, sm_100 and sm_120 have"),
+        pytest.param("compile:xla-sm_90", "pass", marks=needs_xla),
+    ],
+)
+def test_mosaic_gpu_kernels_are_lowered_and_compiled_for_all_devices_of_their_mesh(backend: str, ended: str) -> None:
+    (*_, record) = _checked(_over(_gathered), backend).records
+    assert f"{record.verdict}: {record.message}".startswith(ended)
+
+
 UNAVAILABLE = [
     (_over(_placed), ("interpret", "interpret-tpu", "lower:sm_90", "lower:tpu-v5e"), "asks for its place"),
     (_over(_sent), ("interpret", "interpret-tpu", "lower:tpu-v5e"), "sends to other devices of its mesh"),
-    (_over(_by_references), ("interpret-mosaic-gpu", "lower:sm_90"), "asks for its place"),
+    (_over(_by_references), ("interpret-mosaic-gpu",), "asks for its place"),
+    (_over(_gathered), ("interpret-mosaic-gpu", "simulate:sm_90"), "sends to other devices of its mesh"),
     (_over(loop), ("interpret",), "the kernel's mesh has 2 devices, and JAX finds 1 of cpu here; XLA_FLAGS="),
     (_over(loop), ("interpret-tpu", "simulate:sm_90"), "exchange values inside a while"),
     (_over(double, _too_large), ("interpret", "lower:sm_90"), "a mesh of more devices than JAX finds here, 1 of cpu"),

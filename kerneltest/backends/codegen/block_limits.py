@@ -27,6 +27,7 @@ _PRIMITIVES: Mapping[str, tuple[str, ...]] = {
     ),
     "TMA": ("copy_smem_to_gmem", "wait_smem_to_gmem", "async_prefetch"),
     "cp.async": ("wait_gmem_to_smem",),
+    "multimem": ("multimem_store", "multimem_load_reduce", "semaphore_signal_multicast"),
     "cluster launch control": ("try_cluster_cancel", "query_cluster_cancel"),
 }  # fmt: skip
 _NEEDED = {name: feature for feature, names in _PRIMITIVES.items() for name in names}

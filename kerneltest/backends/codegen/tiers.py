@@ -404,8 +404,8 @@ class LowerGpu(LowerTier):
         return unsupported_on(traced, self.target)
 
     def unavailable_for(self, traced: Traced) -> str:
-        # Mosaic GPU kernels are lowered together with the function around them.
-        return traced.not_local if "mosaic_gpu" in traced.dialects else super().unavailable_for(traced)
+        # Mosaic GPU kernels are lowered together with the function around them, for all devices of its mesh.
+        return "" if "mosaic_gpu" in traced.dialects else super().unavailable_for(traced)
 
     def lower(self, traced: Traced) -> tuple[LoweredKernel, ...]:
         return lower(traced, self.target)

@@ -25,13 +25,14 @@ _reports: dict[str, dict[str, int]] = {}
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     # The optimised HLO of StableHLO bytecode for a GPU, the text of XLA's GpuTargetConfigProto, and ptxas' report of
     # some Mosaic GPU kernels, of which it has names and fingerprints.
-    from kerneltest.trace.jax_compat.abstract_devices import compile_for_device, described_gpu
+    from kerneltest.trace.jax_compat.abstract_devices import compile_for_devices, described_gpus
 
     output = os.dup(1)
     with tempfile.TemporaryFile() as printed:
         os.dup2(printed.fileno(), 1)
         try:
-            executable = compile_for_device(base64.b64decode(request["module"]), described_gpu(request["target"]))
+            devices = described_gpus(request["target"], request["devices"])
+            executable = compile_for_devices(base64.b64decode(request["module"]), devices)
             hlo = "\n\n".join(module.to_string() for module in executable.hlo_modules())
         except Exception as error:
             return {"verdict": "compile_error", "error": type(error).__name__, "message": str(error)}

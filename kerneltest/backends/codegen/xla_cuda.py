@@ -22,6 +22,7 @@ from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.targets import KIB, TARGETS, XLA_TARGETS, Target, Tier
 from kerneltest.trace.jax_compat.abstract_devices import module_bytes
 from kerneltest.trace.jax_compat.mosaic_gpu_lowering import lowering_for
+from kerneltest.trace.local_kernels import mesh_size
 from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import Traced
 
@@ -101,14 +102,15 @@ class XlaCompile(Backend):
         return unsupported_on(traced, self.target)
 
     def unavailable_for(self, traced: Traced) -> str:
-        return traced.not_local  # it compiles whole functions, for one device
+        return ""  # it compiles whole functions, for all devices of their mesh
 
     def prepare(self, traced: Traced) -> Artifact:
         if "mosaic_gpu" in traced.dialects:
             lowered, kernels = lower_mosaic_gpu(traced, self.target)
         else:
             lowered, kernels = _lower(runnable(traced, interpret=False), traced.inputs, self.target), ()
-        hlo, reports = _compile(lowered, kernels, self.target)
+        devices = mesh_size(traced.sharded) if traced.sharded is not None and traced.not_local else 1
+        hlo, reports = _compile(lowered, kernels, self.target, devices)
         facts = {
             name: {**kernel.facts, **report}
             for (name, kernel), report in zip(unique_names(kernels), reports, strict=True)
@@ -142,10 +144,13 @@ def _lower(function: Callable[..., Any], inputs: Sequence[ShapeDtype], target: T
 
 # Compiles what JAX has lowered, or takes it from the cache. Returns the optimised HLO, and ptxas' report of each of
 # some Mosaic GPU kernels.
-def _compile(lowered: Any, kernels: Sequence[LoweredKernel], target: Target) -> tuple[str, list[dict[str, int]]]:
+def _compile(
+    lowered: Any, kernels: Sequence[LoweredKernel], target: Target, devices: int = 1
+) -> tuple[str, list[dict[str, int]]]:
     request = {
         "module": base64.b64encode(module_bytes(lowered)).decode(),
         "target": target_config(target),
+        "devices": devices,
         "kernels": [(kernel.name, Fingerprint.of(kernel.bytecode).text) for kernel in kernels],
     }
     answer = COMPILERS[target.id].ask(request)

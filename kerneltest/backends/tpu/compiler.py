@@ -32,10 +32,10 @@ def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]
     Returns the bytes of VMEM and SMEM of the kernels, scheduled bundles of instructions, and bytes moved from and to
     main memory, from libtpu's dumps in `folder`.
     """
-    from kerneltest.trace.jax_compat.abstract_devices import compile_for_device, device_of
+    from kerneltest.trace.jax_compat.abstract_devices import compile_for_devices, device_of
 
     try:
-        costs = compile_for_device(module, device_of(topology)).cost_analysis() or {}
+        costs = compile_for_devices(module, [device_of(topology)]).cost_analysis() or {}
         used = {"vmem": 0, "smem": 0}
         bundles = 0
         for path in folder.iterdir():

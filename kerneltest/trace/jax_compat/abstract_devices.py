@@ -3,7 +3,7 @@
 import base64
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -117,19 +117,21 @@ def module_bytes(lowered: Any) -> bytes:
 
 
 @functools.cache
-def described_gpu(config: str) -> Any:
-    """Returns the device that the text of a GpuTargetConfigProto describes; loads XLA's CUDA plugin."""
-    one = topologies.get_topology_desc(platform="cuda", topology_name="one", topology="1x1x1", target_config=config)
-    return one.devices[0]
+def described_gpus(config: str, count: int) -> Sequence[Any]:
+    """Returns devices that the text of a GpuTargetConfigProto describes; loads XLA's CUDA plugin."""
+    shape, name = f"1x1x{count}", f"{count} devices"
+    described = topologies.get_topology_desc(platform="cuda", topology_name=name, topology=shape, target_config=config)
+    return tuple(described.devices)
 
 
-def compile_for_device(module: bytes, device: Any) -> Any:
-    """Compiles StableHLO bytecode for one device of a topology, and returns XLA's executable."""
-    options = compiler.get_compile_options(1, 1, device_assignment=np.array([[device.id]]))
+def compile_for_devices(module: bytes, devices: Sequence[Any]) -> Any:
+    """Compiles StableHLO bytecode for a partition on each of some devices, and returns XLA's executable."""
+    count = len(devices)
+    options = compiler.get_compile_options(1, count, device_assignment=np.array([[device.id for device in devices]]))
     with mlir.make_ir_context():
         parsed = ir.Module.parse(module)
-        return device.client.compile(
-            parsed, executable_devices=xla_client.DeviceList((device,)), compile_options=options
+        return devices[0].client.compile(
+            parsed, executable_devices=xla_client.DeviceList(tuple(devices)), compile_options=options
         )
 
 

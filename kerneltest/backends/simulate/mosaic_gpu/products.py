@@ -296,25 +296,24 @@ def tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
     blocks = _blocks_of_product(thread, op)
     if any(map(len, others)):
         raise unsupported_failure("a product with sparse operands", op.place)
-    if len(blocks) > 1 and (a_scale or out.layout.shape[0] != TMEM_ROWS):
-        raise unsupported_failure("a product of two blocks with scales, or of fewer than 256 rows", op.place)
-    # Each block has its rows of `out` and `a`, and its columns of `b`.
+    if len(blocks) > 1 and out.layout.shape[0] != TMEM_ROWS:
+        raise unsupported_failure("a product of two blocks with fewer than 256 rows", op.place)
+    # Each block has its rows of `out` and `a`, its columns of `b`, and the scales of its rows and of all columns.
     outs, lefts, rights = ([_in_block(thread, block, ref) for block in blocks] for ref in (out, a, b))
+    scales = [[_in_block(thread, block, ref) for ref in (*a_scale, *b_scale)] for block in blocks]
     agent = thread.block.cluster.operation(thread, "tcgen05_mma", op.place)
     issued = thread.issued[0]
     agent.known |= issued.tensor_events  # what a thread starts on the tensor core follows what it started before
-    for left, right, result in zip(lefts, rights, outs, strict=True):
-        _check_reads(agent, op, left, right, *a_scale, *b_scale, result if accumulates else None)
+    for left, right, scale, result in zip(lefts, rights, scales, outs, strict=True):
+        _check_reads(agent, op, left, right, *scale, result if accumulates else None)
         result.check(agent, Access.STORE, op.place)
 
     def apply() -> None:
-        columns = np.concatenate([right.memory.load(right.layout) for right in rights], axis=1)
-        if b_scale:
-            columns = _scaled(columns.T, b_scale[0]).T
-        for left, ref in zip(lefts, outs, strict=True):
-            rows = left.memory.load(left.layout)
-            if a_scale:
-                rows = _scaled(rows, a_scale[0])
+        all_columns = np.concatenate([right.memory.load(right.layout) for right in rights], axis=1)
+        for left, scale, ref in zip(lefts, scales, outs, strict=True):
+            rows, columns = left.memory.load(left.layout), all_columns
+            if scale:
+                rows, columns = _scaled(rows, scale[0]), _scaled(columns.T, scale[1]).T
             result = product(rows, columns, ref.layout.dtype)
             if accumulates:
                 result = result + ref.memory.load(ref.layout).astype(result.dtype)
@@ -332,24 +331,25 @@ def _start_on_tensor_core(thread: Thread, flight: Flight) -> None:
 
 def _scaled(values: Array, scales: Ref) -> Array:
     # Rows with a scale for each block of elements; the products are exact.
-    factors = scales.memory.load(scales.layout).astype(np.float64)
+    factors = scales.memory.load(scales.layout)[: len(values)].astype(np.float64)
     return np.asarray(values.astype(np.float64) * np.repeat(factors, values.shape[1] // factors.shape[1], axis=1))
 
 
 def store_scales(thread: Thread, op: Operation, ref: Ref, target: Ref) -> None:
     """Starts a copy of scales to tensor memory."""
-    if op.attributes.get("collective"):
-        raise unsupported_failure("scales of two blocks", op.place)
     agent, issued = thread.block.cluster.operation(thread, "a copy of scales", op.place), thread.issued[0]
     agent.known |= issued.tensor_events
-    _check_reads(agent, op, ref)
-    target.check(agent, Access.COPY, op.place)
+    pairs = [[_in_block(thread, block, each) for each in (ref, target)] for block in _blocks_of_product(thread, op)]
+    for source, scales in pairs:
+        _check_reads(agent, op, source)
+        scales.check(agent, Access.COPY, op.place)
 
     def apply() -> None:
         # From tiles of 32 x 16: the rows that are a multiple of 32 apart, and 4 along the contracted axis, in a row.
-        tiles = ref.memory.load(ref.layout)
-        tiles = tiles.reshape(*tiles.shape[:3], 4, 4).transpose(0, 3, 2, 1, 4)
-        target.memory.store(target.layout, tiles.reshape(target.layout.shape))
+        for source, scales in pairs:
+            tiles = source.memory.load(source.layout)
+            tiles = tiles.reshape(*tiles.shape[:3], 4, 4).transpose(0, 3, 2, 1, 4)
+            scales.memory.store(scales.layout, tiles.reshape(scales.layout.shape))
 
     _start_on_tensor_core(thread, Flight(agent, apply, op.place, before=issued.tensor))
 

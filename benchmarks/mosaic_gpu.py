@@ -1,0 +1,141 @@
+"""Which broken Mosaic GPU kernels a Hopper device shows, and which the simulator: `python benchmarks/mosaic_gpu.py`.
+
+Every twin of tests/corpus that `simulate:sm_90` runs, and each right kernel, runs at `quick` until its first finding,
+on `cuda` and on the simulator. Each has a process of its own: some never end, and are killed after `--limit` seconds.
+Prints a table, and writes it to `--out FILE`. Exits with 1 if a right kernel is accused or was not judged.
+"""
+
+import argparse
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+BROKEN, RIGHT = "broken", "right"
+Answer = dict[str, str]
+
+
+def judged(name: str, which: str, backend: str) -> Answer:
+    """One of two twins on a backend: its verdict, and how many cases ran; the device and JAX's version."""
+    from kerneltest.backends.registry import resolve
+    from kerneltest.execute.cache import Cache
+    from kerneltest.execute.planning import plan_pairing
+    from kerneltest.execute.runner import run_item
+    from kerneltest.execute.settings import RunSettings
+    from tests.corpus import TWINS
+
+    (served,) = resolve([backend])
+    pairing, settings, cache = TWINS[name].make(which == BROKEN), RunSettings(depth="quick", timeout=0), Cache()
+    passed = 0
+    if reason := served.unavailable():
+        return {"verdict": "unavailable", "message": reason, "cases": ""}
+    facts = {key: str(value) for key, value in served.environment().items()}
+    for item in plan_pairing(pairing, f"{name}::{which}", [served], settings).items:
+        for outcome in run_item(item, cache):
+            record = outcome.record
+            if record.verdict.is_finding:
+                message = (record.message.splitlines() or [""])[0]
+                return facts | {"verdict": record.verdict, "message": message, "cases": f"case {passed + 1}"}
+            passed += record.verdict == "pass"
+    return facts | {"verdict": "pass" if passed else "unavailable", "message": "", "cases": f"{passed} cases"}
+
+
+def asked(name: str, which: str, backend: str, limit: float) -> Answer:
+    """What a process of its own says of one of two twins on a backend."""
+    command = [sys.executable, __file__, "--one", name, which, backend]
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
+    )
+    started = time.perf_counter()
+    try:
+        out, errors = child.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        answer = {"verdict": "hang", "message": f"no answer within {limit:g} s", "cases": ""}
+    else:
+        last = (out.splitlines() or [""])[-1]
+        ended = {"verdict": "crash", "message": f"exit {child.returncode}: {errors[-200:]}", "cases": ""}
+        answer = json.loads(last) if last.startswith("{") else ended
+    print(
+        f"{time.perf_counter() - started:5.1f} s {backend} {which} {name}: {text(answer)}", file=sys.stderr, flush=True
+    )
+    return answer
+
+
+def text(answer: Answer) -> str:
+    """An answer as a cell of a table."""
+    message = answer["message"].replace("|", "/").replace(f"{ROOT}/", "").replace("\n", " ")[:160]
+    return ": ".join(filter(None, [f"{answer['verdict']} ({answer['cases']})".replace(" ()", ""), message]))
+
+
+def table(which: str, names: Sequence[str], backends: Sequence[str], answers: dict[str, list[Answer]]) -> Iterator[str]:
+    yield f"| {which} kernel | {' | '.join(backends)} |"
+    yield f"| {' | '.join(['---'] * (1 + len(backends)))} |"
+    for name in names:
+        yield f"| {' | '.join([name, *map(text, answers[name])])} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--backends", default="cuda,simulate:sm_90")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=60, help="seconds that a process may take, its start included")
+    parser.add_argument("--only", default="", help="part of the names of the kernels to run")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--one", nargs=3, metavar=("NAME", "WHICH", "BACKEND"))
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(judged(*options.one)))
+        return 0
+    import jax
+
+    from tests.corpus import MOSAIC_GPU
+
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    backends = options.backends.split(",")
+    twins = [twin for twin in MOSAIC_GPU if "simulate:sm_90" in twin.verdicts and options.only in twin.name]
+    names = {BROKEN: [t.name for t in twins], RIGHT: [t.name for t in twins if not t.right_is_tested]}
+    with ThreadPoolExecutor(options.jobs) as pool:
+        waiting = {
+            (which, name): [pool.submit(asked, name, which, backend, options.limit) for backend in backends]
+            for which, named in names.items()
+            for name in named
+        }
+        answers: dict[str, dict[str, list[Answer]]] = {BROKEN: {}, RIGHT: {}}
+        for (which, name), futures in waiting.items():
+            answers[which][name] = [future.result() for future in futures]
+    shown = [
+        f"{sum(row[i]['verdict'] not in ('pass', 'unavailable') for row in answers[BROKEN].values())} on `{backend}`"
+        for i, backend in enumerate(backends)
+    ]
+    wrong = sum(any(each["verdict"] != "pass" for each in row) for row in answers[RIGHT].values())
+    devices = {each["device"]: None for row in answers[RIGHT].values() for each in row if "device" in each}
+    lines = [
+        "# Broken Mosaic GPU kernels on a Hopper device",
+        "",
+        f"Of {len(twins)} broken kernels of `tests/corpus`, {' and '.join(shown)} show their bug; {wrong} of "
+        f"{len(names[RIGHT])} right kernels do not pass everywhere. `python benchmarks/mosaic_gpu.py --backends "
+        f"{options.backends} --limit {options.limit:g}`, JAX {jax.__version__}, Python {platform.python_version()}, "
+        f"{', '.join(devices) or 'no GPU'}. Each kernel runs at `quick` until its first finding, in its own process.",
+        "",
+        *table(BROKEN, names[BROKEN], backends, answers[BROKEN]),
+        "",
+        *table(RIGHT, names[RIGHT], backends, answers[RIGHT]),
+    ]
+    print("\n".join(lines))
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
