@@ -482,25 +482,26 @@ def lower_for_cuda(function: Callable[..., Any]) -> None:
     jax.jit(function).trace(VECTOR).lower(lowering_platforms=("cuda",))
 
 
-def test_jax_triton_0_3_takes_arguments_and_then_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jax_triton_0_3_takes_operands_then_outputs_then_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
 
-    def triton_call(*arguments: Any, kernel: Any, out_shape: Any, grid: Any, **constants: Any) -> list[Any]:
-        given.update(constants, arguments=arguments, out_shape=out_shape)
-        return [arguments[0]]
+    def triton_call(*operands: Any, kernel: Any, out_shape: Any, grid: Any, **more: Any) -> list[Any]:
+        given.update(operands=operands, kernel=kernel, more=more)
+        return [jnp.zeros(each.shape, each.dtype) for each in out_shape]
 
     monkeypatch.setitem(sys.modules, "jax_triton", types.SimpleNamespace(triton_call=triton_call))
-    lower_for_cuda(jaxed(tenth))
-    assert [getattr(argument, "shape", argument) for argument in given.pop("arguments")] == [(100,), 100]
-    assert [(s.shape, s.dtype) for s in given.pop("out_shape")] == [((100,), np.float32)]
-    assert given == {"block": 128, "num_warps": 4, "num_stages": 3}
-    with pytest.raises(kt.Failure, match="two takes x, n, b, a and writes to b, a") as failed:
-        lower_for_cuda(
-            kt.triton_kernel(
-                two, grid=(1,), outputs={"b": np.zeros(100, np.float32), "a": "x"}, constants={"n": 100, "block": 128}
-            )
-        )
-    assert failed.value.verdict == "unavailable"
+    outputs = {"b": np.ones(100, np.float32), "a": "x"}  # the kernel takes x, n, b, a, block
+    lower_for_cuda(kt.triton_kernel(two, grid=(1,), outputs=outputs, constants={"n": 100, "block": 128}))
+    assert [getattr(operand, "shape", operand) for operand in given["operands"]] == [(100,), 100, (100,)]
+    assert given["more"] == {"input_output_aliases": {2: 0}, "block_": 128, "num_warps": 4, "num_stages": 3}
+    passed = kt.triton_kernel(
+        given["kernel"],
+        grid=(1,),
+        outputs={"b_output": "x_operand", "a_output": "x_operand"},
+        constants={"n_operand": 100, "b_operand": np.ones(1, np.float32), "block_": 128},
+    )
+    pairing = kt.oracle_for(lambda x: passed(x), x=kt.array("n", "float32"), dims={"n": kt.dim(values=(100,))})
+    assert kt.check(pairing(lambda x: (3 * x, 2 * x)), backends=["simulate:sm_90"], depth="quick").ok
 
 
 def test_a_device_gets_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:

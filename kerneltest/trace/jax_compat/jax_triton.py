@@ -1,6 +1,8 @@
 """Calls by jax_triton, an optional package: in a jaxpr, and to run a kernel written in Triton on a GPU."""
 
+import functools
 import inspect
+import linecache
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -100,30 +102,42 @@ def _read(params: Mapping[str, Any], operands: Sequence[Any]) -> TritonCall:
 
 
 def run_on_gpu(call: TritonCall) -> list[Any]:
-    """Makes a call by jax_triton, and returns its outputs in the order of the kernel's arguments.
-
-    Raises:
-      Failure: `unavailable`, for a call that this version of jax_triton does not make.
-    """
+    """Makes a call by jax_triton, and returns its outputs in the order of the kernel's arguments."""
     import jax_triton  # noqa: PLC0415 - optional
 
     parameters = [parameter.name for parameter in call.function.params if not parameter.is_constexpr]
     operands = [name for name in call.given if name in parameters]
     types = [jax.ShapeDtypeStruct(call.memory[name].shape, call.memory[name].dtype) for name in call.order]
     launch = {"kernel": call.function, "grid": call.grid, **call.options}
-    if "out_shape" in inspect.signature(jax_triton.triton_call).parameters:  # 0.3, which takes constants alone by name
-        if [*operands, *call.order] != parameters:
-            raise Failure(
-                Verdict.UNAVAILABLE,
-                f"jax_triton {_version()} passes the outputs after the other arguments, unwritten, and "
-                f"{call.function.__name__} takes {', '.join(parameters)} and writes to {', '.join(call.order)}: "
-                "jax_triton 0.4 passes them as declared",
-            )
-        constants = {name: value for name, value in call.given.items() if name not in parameters}
+    if "out_shape" in inspect.signature(jax_triton.triton_call).parameters:  # 0.3
+        operands = [name for name in operands if call.given[name] is not None]
+        constants = {f"{name}_": value for name, value in call.given.items() if name not in operands}
+        kernel = _in_order_of_0_3(call.function, tuple(operands), tuple(call.order))
+        launch |= {"kernel": kernel, "input_output_aliases": _aliases(call, operands)}
         return list(jax_triton.triton_call(*map(call.given.get, operands), out_shape=types, **launch, **constants))
-    aliases = {operands.index(name): i for i, name in enumerate(call.order) if name in operands}
-    more = {"input_output_aliases": aliases} if aliases else {}
+    more = {"input_output_aliases": aliases} if (aliases := _aliases(call, operands)) else {}
     return list(jax_triton.triton_call(out_type=types, **launch, **more, **call.given))
+
+
+def _aliases(call: TritonCall, operands: Sequence[str]) -> dict[int, int]:
+    return {operands.index(name): number for number, name in enumerate(call.order) if name in operands}
+
+
+# A function that takes operands, outputs and constants, the order of jax_triton 0.3, and passes them in a kernel's.
+@functools.lru_cache(maxsize=512)
+def _in_order_of_0_3(function: Any, operands: Sequence[str], outputs: Sequence[str]) -> Any:
+    import triton  # noqa: PLC0415 - optional
+
+    ends = dict.fromkeys((p.name for p in function.params), "_")
+    ends |= dict.fromkeys(operands, "_operand") | dict.fromkeys(outputs, "_output")
+    taken = [*(f"{name}_operand" for name in operands), *(f"{name}_output" for name in outputs)]
+    taken += [f"{name}_: triton.language.constexpr" for name, end in ends.items() if end == "_"]
+    text = f"def {function.__name__}({', '.join(taken)}):\n    _kernel({', '.join(map(''.join, ends.items()))})\n"
+    file = f"<{text}>"
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # where Triton reads it
+    scope = {"_kernel": function, "triton": triton, "__name__": function.fn.__module__}
+    exec(compile(text, file, "exec"), scope)
+    return triton.jit(scope[function.__name__])
 
 
 def jax_triton_problem() -> str:

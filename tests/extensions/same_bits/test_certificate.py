@@ -433,7 +433,7 @@ def _converged(row: Any, m: int, i: Any) -> Any:
 # By name: the kernel, its oracle, its declaration, and what comes of the claim. It is open if the order within one
 # operation, which its target chooses, may differ.
 HOLDS, BROKEN, OPEN = Verdict.PASS, Verdict.NONDETERMINISTIC, Verdict.UNAVAILABLE
-_TABLE: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], Verdict]] = {
+TABLE: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], Verdict]] = {
     "one sum a row": (_sum_in(lambda m: 1), _row_sums, _BATCH, HOLDS),
     "four parts a row": (_sum_in(lambda m: 4), _row_sums, _BATCH, HOLDS),
     "more parts in small batches": (_sum_in(_few), _row_sums, _BATCH, BROKEN),
@@ -505,9 +505,9 @@ def _bits(kernel: Callable[..., Any], oracle: Callable[..., Any], declared: dict
     return _records(_items(kt.oracle_for(kernel, **declared)(oracle)))
 
 
-@pytest.mark.parametrize("name", _TABLE)
+@pytest.mark.parametrize("name", TABLE)
 def test_claims(name: str) -> None:
-    kernel, oracle, declared, wanted = _TABLE[name]
+    kernel, oracle, declared, wanted = TABLE[name]
     records = _bits(kernel, oracle, declared)
     found = {record.verdict for record in records}
     assert wanted in found, records[0].message
@@ -536,7 +536,7 @@ def _again(item: Item, outcome: Outcome, scale: int) -> Record:
     ],
 )
 def test_the_inputs_of_a_finding_show_it_again_and_others_are_not_tried(name: str) -> None:
-    kernel, oracle, declared, _ = _TABLE[name]
+    kernel, oracle, declared, _ = TABLE[name]
     for item in _items(kt.oracle_for(kernel, **declared)(oracle)):
         for outcome in run_item(item, Cache()):
             if outcome.record.verdict is BROKEN:
@@ -546,7 +546,7 @@ def test_the_inputs_of_a_finding_show_it_again_and_others_are_not_tried(name: st
 
 
 def test_a_verdict_is_reused_until_the_kernel_changes_at_some_length() -> None:
-    _, oracle, declared, _ = _TABLE["one sum a row"]
+    _, oracle, declared, _ = TABLE["one sum a row"]
     found = []
     for parts in (lambda m: 1, lambda m: 1, lambda m: 2 if m == 9 else 1):
         items = _items(kt.oracle_for(_sum_in(parts), **declared)(oracle))
@@ -555,14 +555,14 @@ def test_a_verdict_is_reused_until_the_kernel_changes_at_some_length() -> None:
 
 
 def test_what_has_one_way_is_not_certified() -> None:
-    kernel, oracle, declared, _ = _TABLE["softmax"]
+    kernel, oracle, declared, _ = TABLE["softmax"]
     (record,) = _bits(kernel, oracle, {**declared, "dims": {"m": kt.dim(values=(8,)), "n": kt.dim(values=(64,))}})
     assert record.verdict is OPEN
     assert "there is only one way" in record.message
 
 
 def test_a_finding_names_both_sides_and_the_choice() -> None:
-    kernel, oracle, declared, _ = _TABLE["a product that is split in small batches"]
+    kernel, oracle, declared, _ = TABLE["a product that is split in small batches"]
     message = _bits(kernel, oracle, declared)[0].message
     line = kernel.__code__.co_firstlineno
     assert " with m=4, 5, " in message
@@ -577,13 +577,13 @@ def test_programs_on_cores_are_not_certified_for_any_order() -> None:
 
 
 def test_the_gradient_is_a_claim_of_its_own() -> None:
-    kernel, oracle, declared, _ = _TABLE["a gradient by the batch"]
+    kernel, oracle, declared, _ = TABLE["a gradient by the batch"]
     verdicts = {record.family: record.verdict for record in _bits(kernel, oracle, declared)}
     assert verdicts == {"bits_in_any_batch": HOLDS, "gradient_bits_in_any_batch": BROKEN}
 
 
 def test_a_pass_names_what_was_compared() -> None:
-    kernel, oracle, declared, _ = _TABLE["softmax"]
+    kernel, oracle, declared, _ = TABLE["softmax"]
     message = _bits(kernel, oracle, declared)[0].message
     compared, _, digest = message.partition("; kernel ")
     assert compared == "the same expressions with m=1, 2, 3, 4, 5, 7, 8 and 9, at each place"
