@@ -1,6 +1,6 @@
 """Which share of the lines and mutants of kerneltest/ `make test` reaches, of those that `make test-all` reaches.
 
-    python -m tools.reach --seconds 500 --mutants 150 --state reach.json    # Python 3.12 or newer
+    python -m tools.reach --seconds 500 --mutants 150 --state reach.json.gz    # Python 3.12 or newer
 
 Each test file runs in a process of its own, and the state keeps which lines it executes for the next call. Then each
 mutant of a random executed line meets, in a copy of the tree, the test files that execute the line: fast tests first,
@@ -9,6 +9,7 @@ slow ones only if those pass. Tests that fail without a mutant are left out.
 
 import argparse
 import ast
+import gzip
 import json
 import os
 import random
@@ -22,7 +23,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -46,13 +47,15 @@ class Run:
 
 @dataclass
 class Hunt:
-    """A mutant, its tree, and the runs that have not met it yet."""
+    """A mutant, its source, and the runs that have not met it yet."""
 
     name: str
-    tree: Path
+    path: Path
+    source: bytes
     pending: list[Run]
     running: int = 0
     killer: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def outcome(self) -> str:
@@ -136,12 +139,10 @@ class Workshop:
         lines = sorted(changes.keys() & met.keys())
         for line in chance.sample(lines, min(many, len(lines))):
             change, text = chance.choice(changes[line])
-            path, tree = Path(line.rpartition(":")[0]), self.folder / re.sub(r"\W", "-", line)
+            path = Path(line.rpartition(":")[0])
             far = {run.file: (path.stem not in run.file, path.parts[0] not in run.file) for run in met[line]}
-            shutil.copytree(self.tree, tree, copy_function=os.link, symlinks=True)
-            (tree / "kerneltest" / path).unlink()
-            (tree / "kerneltest" / path).write_bytes(text)
-            yield Hunt(f"{line}: {change}", tree, sorted(met[line], key=lambda r: (r.marked, far[r.file], r.seconds)))
+            order = sorted(met[line], key=lambda run: (run.marked, far[run.file], run.seconds))
+            yield Hunt(f"{line}: {change}", "kerneltest" / path, text, order)
 
     def work(self, hunts: list[Hunt]) -> None:
         """Starts a run of the mutant that has the fewest, of the first unfinished ones, again and again."""
@@ -149,9 +150,8 @@ class Workshop:
             if time.monotonic() >= self.deadline:
                 return
             with LOCK:
-                ready = (
-                    h for h in unfinished[: self.jobs] if h.pending and not (h.running and h.pending[0].marked == SLOW)
-                )
+                first = [hunt for hunt in unfinished[: self.jobs] if hunt.pending]
+                ready = (hunt for hunt in first if not hunt.running or hunt.pending[0].marked == FAST)
                 hunt = min(ready, key=lambda hunt: hunt.running, default=None)
                 if hunt:
                     hunt.running += 1
@@ -164,7 +164,13 @@ class Workshop:
     def meet(self, hunt: Hunt, run: Run) -> None:
         left_out = (word for test in run.failed for word in ("--deselect", test))
         limit = 3 * run.seconds + 60
-        code, _ = self.pytest(hunt.tree, run.file, "-m", run.marked, "-x", *left_out, limit=limit)
+        tree = self.folder / re.sub(r"\W", "-", hunt.name)[:100]
+        with hunt.lock:
+            if not tree.exists():
+                shutil.copytree(self.tree, tree, copy_function=os.link, symlinks=True)
+                (tree / hunt.path).unlink()
+                (tree / hunt.path).write_bytes(hunt.source)
+        code, _ = self.pytest(tree, run.file, "-m", run.marked, "-x", *left_out, limit=limit)
         with LOCK:
             hunt.running -= code is not None  # else it stays unfinished
             if code not in (0, NONE_COLLECTED, None) and hunt.killer != FAST:
@@ -183,13 +189,13 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         shop = Workshop(Path(folder), time.monotonic() + args.seconds, args.jobs)
-        runs = [Run(**run) for run in json.loads(args.state.read_text())] if args.state.exists() else []
+        known = gzip.decompress(args.state.read_bytes()) if args.state.exists() else b"[]"
+        runs = [Run(**run) for run in json.loads(known)]
         runs += shop.measure_all(runs, args.tests)
-        args.state.write_text(json.dumps([asdict(run) for run in runs]))
+        args.state.write_bytes(gzip.compress(json.dumps([asdict(run) for run in runs]).encode()))
         fast = {line for run in runs if run.marked == FAST for line in run.lines}
-        print(
-            f"fast tests execute {len(fast)} of the {len(fast.union(*(run.lines for run in runs)))} lines that any does"
-        )
+        every = fast.union(*(run.lines for run in runs))
+        print(f"fast tests execute {len(fast)} of the {len(every)} lines that any test executes")
         print(*(f"fails without a mutant: {test}" for run in runs for test in run.failed), sep="\n")
         hunts = list(shop.hunts(runs, args.mutants, args.seed))
         for worker in [shop.pool.submit(shop.work, hunts) for _ in range(args.jobs)]:
