@@ -4,6 +4,7 @@ import functools
 import inspect
 import linecache
 import traceback
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -133,7 +134,7 @@ def _in_order_of_0_3(function: Any, operands: Sequence[str], outputs: Sequence[s
     taken = [*(f"{name}_operand" for name in operands), *(f"{name}_output" for name in outputs)]
     taken += [f"{name}_: triton.language.constexpr" for name, end in ends.items() if end == "_"]
     text = f"def {function.__name__}({', '.join(taken)}):\n    _kernel({', '.join(map(''.join, ends.items()))})\n"
-    file = f"<{text}>"
+    file = f"<{function.__name__} {zlib.crc32(text.encode()):08x}>"  # it stands in PTX, which refuses line ends
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # where Triton reads it
     scope = {"_kernel": function, "triton": triton, "__name__": function.fn.__module__}
     exec(compile(text, file, "exec"), scope)
