@@ -342,7 +342,10 @@ def never_stores_the_invariant_output(broken: bool) -> Kernel:
     return _kernel(body, BLOCK)
 
 
-@_twin("race", "total = total + x_smem", oracle=_blocks_summed, simulated="pass", before_0_11="pass")
+@_twin(
+    "race", "total = total + x_smem", words="with plgpu.commit_smem()", oracle=_blocks_summed, simulated="pass",
+    before_0_11="pass",
+)  # fmt: skip
 def input_only_pipeline_without_commit_smem(broken: bool) -> Kernel:
     """A carry summed over blocks; the body reads them and does not tell the copy engine that it has."""
 
