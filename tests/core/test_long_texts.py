@@ -23,7 +23,7 @@ from kerneltest.extensions.sanitizer import processes
 from kerneltest.report.text.lines import for_markdown
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter, tpu_interpreter
 
-LENGTH, SECONDS = 112_000, 2.0  # of processor time, for what takes a few milliseconds
+LENGTH, SECONDS = 56_000, 1.0  # of processor time, for what takes a few milliseconds
 
 
 def _sanitizer_records(text: str) -> Any:
