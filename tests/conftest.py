@@ -3,6 +3,7 @@
 `@pytest.mark.slow` marks a single test as slow. `make test` runs three rows of a test with `@pytest.mark.sweep(3)`.
 """
 
+import gc
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -84,6 +85,12 @@ SLOW = (
     "triage/test_wrong_oracles.py",
 )
 assert all((TESTS / name).exists() for name in (*LONGEST, *SLOW))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays until the end, so nothing is gained by searching it for garbage."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20)
 
 
 def pytest_configure(config: pytest.Config) -> None:
