@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
+from tests.found import findings
 from tests.sample import double, elementwise, exponential
 
 
@@ -367,7 +368,7 @@ def test_a_pytree_arrives_as_what_it_is_and_so_do_its_results(branches: Any, pat
     result = kt.check(pairing, depth="quick")
     assert result.ok, result.findings[0].message
     wrong = replace(pairing, kernel=lambda p: same(p, exponential))
-    assert {f.verdict for f in kt.check(wrong, depth="quick").findings} >= {"mismatch"}
+    assert any(found.verdict == "mismatch" for found in findings(wrong, ["interpret"]))
 
 
 def test_a_partial_kernel_and_a_left_out_static_argument_are_declarable() -> None:
