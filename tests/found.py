@@ -34,3 +34,14 @@ def records(
 def findings(pairing: Pairing, backends: Sequence[str], depth: str = "quick", seed: int = 0) -> Iterator[Record]:
     """The findings of `kt.check`, in its order, as soon as they are found."""
     return (record for record in records(pairing, backends, depth, seed=seed) if record.verdict.is_finding)
+
+
+def found_twice(pairing: Pairing, seed: int) -> bool:
+    """Whether cases of two families or of two signatures find that a kernel is wrong."""
+    families, signatures = set(), set()
+    for record in findings(pairing, ["interpret"], seed=seed):
+        families.add(record.family)
+        signatures.add(record.signature)
+        if len(families) > 1 or len(signatures) > 1:
+            return True
+    return False

@@ -118,7 +118,7 @@ def test_relations_are_sought_in_one_dimension_and_without_an_optional_argument(
         return elementwise(jnp.sin, x) if b is None else elementwise(lambda u, v: u + jnp.roll(v, 1), x, b)
 
     declared = {"b": kt.optional(kt.array("n", "float32"))} if is_optional else {}
-    made = kt.oracle_for(kernel, x=kt.array("n", "float32"), **declared, dims={"n": kt.dim(values=(5, 16))})
+    made = kt.oracle_for(kernel, x=kt.array("n", "float32"), **declared, dims={"n": kt.dim(values=(16,))})
     oracle = (lambda x, b: x if b is None else x + b) if is_optional else (lambda x: x)
     found = kt.check(made(oracle), backends=["interpret"], depth="quick", minimize=1)
     assert found.suspects

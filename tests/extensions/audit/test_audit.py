@@ -194,7 +194,7 @@ def test_what_only_uses_kernels_is_not_listed_and_plain_tests_are_not_imported(
     }  # fmt: skip
 
 
-def test_a_test_file_that_cannot_be_imported_is_named_and_a_syntax_error_has_its_line(
+def test_a_syntax_error_has_its_file_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bad.py").write_text("x = 1\ndef f(:\n", encoding="utf-8")
