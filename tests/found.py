@@ -13,12 +13,17 @@ from kerneltest.records.schema import Record
 
 
 def records(
-    pairing: Pairing, backends: Sequence[str], depth: str = "quick", group: str = "", first: bool = False
+    pairing: Pairing,
+    backends: Sequence[str],
+    depth: str = "quick",
+    group: str = "",
+    first: bool = False,
+    seed: int = 0,
 ) -> Iterator[Record]:
     """The records of `kt.check` as soon as they are there, or those of a group, or of the first case of each item."""
-    cache = Cache()
+    cache, settings = Cache(), RunSettings(depth=depth, seed=seed)
     try:
-        for item in plan_pairing(pairing, pairing_id(pairing), resolve(backends), RunSettings(depth=depth)).items:
+        for item in plan_pairing(pairing, pairing_id(pairing), resolve(backends), settings).items:
             if group in ("", item.group.name):
                 only = next(iter(item.cases())).id if first else ""
                 yield from (outcome.record for outcome in run_item(item, cache, only))
@@ -26,6 +31,17 @@ def records(
         cache.process.pool.close()
 
 
-def findings(pairing: Pairing, backends: Sequence[str], depth: str = "quick") -> Iterator[Record]:
+def findings(pairing: Pairing, backends: Sequence[str], depth: str = "quick", seed: int = 0) -> Iterator[Record]:
     """The findings of `kt.check`, in its order, as soon as they are found."""
-    return (record for record in records(pairing, backends, depth) if record.verdict.is_finding)
+    return (record for record in records(pairing, backends, depth, seed=seed) if record.verdict.is_finding)
+
+
+def found_twice(pairing: Pairing, seed: int) -> bool:
+    """Whether cases of two families or of two signatures find that a kernel is wrong."""
+    families, signatures = set(), set()
+    for record in findings(pairing, ["interpret"], seed=seed):
+        families.add(record.family)
+        signatures.add(record.signature)
+        if len(families) > 1 or len(signatures) > 1:
+            return True
+    return False

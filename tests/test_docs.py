@@ -412,8 +412,8 @@ def test_the_first_lines_of_a_room_name_what_is_there() -> None:
     known = set(re.findall(r"^(?:class|def) (\w+)", "\n".join(sources.values()), re.MULTILINE)) | {"kerneltest"}
     known |= {path.name for path in (ROOT / "kerneltest").iterdir()}
     lacking = []
-    for path, source in sources.items():
-        named = re.findall(r"`([A-Za-z_]+)`", ast.get_docstring(ast.parse(source)) or "") * (path.name == "__init__.py")
+    for path, source in ((path, source) for path, source in sources.items() if path.name == "__init__.py"):
+        named = re.findall(r"`([A-Za-z_]+)`", ast.get_docstring(ast.parse(source)) or "")
         lacking += [
             (path, name) for name in named if name not in known | {other.stem for other in path.parent.iterdir()}
         ]

@@ -15,6 +15,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as pltriton
 
 import kerneltest as kt
+from tests.found import findings
 
 Kernel = Callable[..., Any]
 ROWS, COLUMNS = 16, 128
@@ -139,8 +140,9 @@ CASES: list[tuple[Callable[[bool], Kernel], Callable[[Kernel], Any], str]] = [
 def test_a_right_kernel_passes_and_its_wrong_twin_does_not(
     make: Callable[[bool], Kernel], pair: Callable[[Kernel], Any], backend: str
 ) -> None:
-    right, wrong = (kt.check(pair(make(broken)), backends=[backend], depth="quick") for broken in (False, True))
+    right = kt.check(pair(make(False)), backends=[backend], depth="quick")
     unavailable = [record.message for record in right.records if record.verdict == "unavailable"]
     assert right.ok, right.findings
     assert not any("interpret" in message for message in unavailable)
-    assert {finding.verdict for finding in wrong.findings} & {"mismatch", "special_mismatch", "unwritten"}
+    wrong = findings(pair(make(True)), [backend])
+    assert any(finding.verdict in ("mismatch", "special_mismatch", "unwritten") for finding in wrong)

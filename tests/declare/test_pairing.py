@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
+from tests.found import findings
 from tests.sample import double, elementwise, exponential
 
 
@@ -315,14 +316,14 @@ def everything(params: Any, mask: Any, which: Any, count: Any, bias: Any, n: int
 def test_every_kind_of_argument_reaches_kernel_and_oracle_alike() -> None:
     pairing = kt.oracle_for(
         _everything,
-        params=kt.tree({"w": kt.array("m n"), "v": [kt.array("q", "int32")]}),
+        params=kt.tree({"w": kt.array("m n", "float32"), "v": [kt.array("q", "int32")]}),
         mask=kt.mask("m n"),
         which=kt.indices("q", into="n"),
         count=kt.lengths("q", up_to="n"),
-        bias=kt.scalar(),
+        bias=kt.scalar("float32"),
         n=kt.dim_size("n"),
         how=kt.static(same=lambda v: v, negated=lambda v: -v),
-        dims=dict(n=kt.dim(block=8)),
+        dims=dict(m=kt.dim(values=(3,)), n=kt.dim(values=(9,)), q=kt.dim(values=(4, 1))),
         tolerance=kt.tolerance.exact(),
     )(everything)
     result = kt.check(pairing, depth="quick")
@@ -367,14 +368,12 @@ def test_a_pytree_arrives_as_what_it_is_and_so_do_its_results(branches: Any, pat
     result = kt.check(pairing, depth="quick")
     assert result.ok, result.findings[0].message
     wrong = replace(pairing, kernel=lambda p: same(p, exponential))
-    assert {f.verdict for f in kt.check(wrong, depth="quick").findings} >= {"mismatch"}
+    assert any(found.verdict == "mismatch" for found in findings(wrong, ["interpret"]))
 
 
 def test_a_partial_kernel_and_a_left_out_static_argument_are_declarable() -> None:
-    scaled = functools.partial(_two, scale=1)
-    pairing = kt.oracle_for(
-        scaled, x=kt.array("n"), y=kt.array("n"), scale=kt.static(1), tolerance=kt.tolerance.exact()
-    )(lambda x, y: x + y)
+    scaled, x = functools.partial(_two, scale=1), kt.array("n", "float32")
+    pairing = kt.oracle_for(scaled, x=x, y=x, scale=kt.static(1), tolerance=kt.tolerance.exact())(lambda x, y: x + y)
     assert kt.check(pairing, depth="quick").ok
 
 

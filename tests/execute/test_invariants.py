@@ -20,6 +20,8 @@ from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.same_bits.ways import CLAIMS
 from kerneltest.plan.signatures import signatures
+from kerneltest.records.schema import Record
+from tests.found import records
 from tests.sample import double, elementwise, whole
 from tests.trace.test_rewrite import TILE, accumulated, large_counted, last_wins
 
@@ -135,6 +137,15 @@ def _run(pairing: kt.Pairing) -> Result:
     return kt.check(pairing, backends=["interpret"], depth="quick")
 
 
+def _invariants(pairing: kt.Pairing, depth: str = "quick") -> list[Record]:
+    """The records of this group only, which are few of those of a check."""
+    return list(records(pairing, ["interpret"], depth, "invariants"))
+
+
+def _found(pairing: kt.Pairing) -> list[Record]:
+    return [record for record in _invariants(pairing) if record.verdict.is_finding]
+
+
 def test_every_invariant_has_a_kernel_that_breaks_it() -> None:
     assert WRONG.keys() == INVARIANTS.keys()
 
@@ -143,11 +154,12 @@ def test_every_invariant_has_a_kernel_that_breaks_it() -> None:
 @pytest.mark.parametrize("name", WRONG)
 def test_the_invariant_finds_what_breaks_it(name: str) -> None:
     pairing, words = WRONG[name]
-    told = [f for f in _run(pairing).findings if f.family == name]
+    told = [f for f in _found(pairing) if f.family == name]
     assert told
     assert {f.verdict for f in told} <= {"mismatch", "special_mismatch"}
     assert any(words in f.message for f in told), told[0].message
-    assert "x" in told[0].arguments
+    assert told[0].evidence
+    assert "x" in told[0].evidence.arguments
 
 
 @pytest.mark.sweep(3)
@@ -172,9 +184,9 @@ def test_a_right_kernel_passes_all_of_them() -> None:
         lambda x: x * x, lambda x, block: right_gradient(x), "m n", dims=ROWS, grad=True,
         block=kt.static(8, 16), batch_dims="m", invariant_to=("block", "grid"),
     )  # fmt: skip
-    result = kt.check(pairing, backends=["interpret"], depth="standard")
-    assert result.findings == ()
-    held = {r.family for r in result.records if r.group == GroupName.INVARIANTS and r.verdict == "pass" and r.compared}
+    asked = _invariants(pairing, "standard")
+    assert not any(r.verdict.is_finding for r in asked)
+    held = {r.family for r in asked if r.verdict == "pass" and r.compared}
     of_others = {"unread_values", "vmapped_first", "vmapped_others"}  # which need a mask, or a second array
     assert held == INVARIANTS.keys() - of_others
 
@@ -189,16 +201,17 @@ _wrong_past_fifty.defvjp(lambda x: (_wrong_past_fifty(x), x), lambda x, g: ((3 i
 
 def test_an_invariant_is_asked_at_declared_lengths() -> None:
     dims = {"n": kt.dim(values=(3, 17, 61))}
-    known = _run(_make_pairing(lambda x: x * x, _wrong_past_fifty, grad=True, dims=dims))
-    shorter = {r.signature for r in known.records if r.family == "gradient"}
+    known = _invariants(_make_pairing(lambda x: x * x, _wrong_past_fifty, grad=True, dims=dims))
+    shorter = {r.signature for r in known if r.family == "gradient"}
     assert "n=61,float32" not in shorter
-    assert not known.findings
+    assert not any(r.verdict.is_finding for r in known)
     for name, lengths in (("gradient", {"n": np.int64(61)}), ("vmapped", {"n": 61})):
         declared = {name: [lengths]}
-        result = _run(_make_pairing(lambda x: x * x, _wrong_past_fifty, grad=True, dims=dims, invariants=declared))
-        asked = {r.signature for r in result.records if r.family == name}
-        assert "n=61,float32" in asked
-        assert {(f.family, f.signature) for f in result.findings} == (
+        asked = _invariants(
+            _make_pairing(lambda x: x * x, _wrong_past_fifty, grad=True, dims=dims, invariants=declared)
+        )
+        assert "n=61,float32" in {r.signature for r in asked if r.family == name}
+        assert {(f.family, f.signature) for f in asked if f.verdict.is_finding} == (
             {("gradient", "n=61,float32")} if name == "gradient" else set()
         )
 
@@ -241,17 +254,17 @@ def test_a_static_argument_named_as_another_claim_is_meant(word: str, right: boo
 
     option = {word: kt.static(8, 16)}
     pairing = _make_pairing(twice, kernel, arguments=option, invariant_to=word)
-    result = _run(pairing)
-    asked = {r.family for r in result.records if r.group == GroupName.INVARIANTS}
-    assert asked & {"reversed_grid", "unread_values", "other_choices"} == {"other_choices"}
-    assert ("other_choices" in {f.family for f in result.findings}) is not right
+    asked = _invariants(pairing)
+    others = {"reversed_grid", "unread_values", "other_choices"}
+    assert {r.family for r in asked} & others == {"other_choices"}
+    assert ("other_choices" in {f.family for f in asked if f.verdict.is_finding}) is not right
     assert [family for family, claim in CLAIMS.items() if claim.made_by(pairing)] == ["bits_with_any_option"]
 
 
 def test_a_right_rule_for_batches_passes() -> None:
-    result = _run(_make_pairing(twice_and, _adds_but_where([]), y=Y))
-    assert result.findings == ()
-    assert {r.family for r in result.records if r.compared} >= {"vmapped", "vmapped_first", "vmapped_others"}
+    asked = _invariants(_make_pairing(twice_and, _adds_but_where([]), y=Y))
+    assert not any(r.verdict.is_finding for r in asked)
+    assert {r.family for r in asked if r.compared} >= {"vmapped", "vmapped_first", "vmapped_others"}
 
 
 def test_one_array_of_a_batch_is_asked_without_a_rule_for_batches() -> None:
@@ -259,8 +272,8 @@ def test_one_array_of_a_batch_is_asked_without_a_rule_for_batches() -> None:
         is_own = [type(each).__name__ == "BatchTracer" for each in (x, y)] == [True, False]
         return double(x) + (0 if is_own else y)
 
-    assert {f.family for f in _run(_make_pairing(twice_and, kernel, y=Y)).findings} == {"vmapped_first"}
-    assert not _run(_make_pairing(twice_and, lambda x, y: double(x) + y, y=Y)).findings
+    assert {f.family for f in _found(_make_pairing(twice_and, kernel, y=Y))} == {"vmapped_first"}
+    assert not _found(_make_pairing(twice_and, lambda x, y: double(x) + y, y=Y))
 
 
 def test_a_kernel_is_traced_once_for_its_dtypes_to_see_whether_it_has_a_rule_for_batches() -> None:
@@ -303,7 +316,7 @@ def test_bits_on_a_device_are_compared_with_those_of_a_batch_of_the_same_length(
     kt.backend("device")(Device)
     ulps = kt.tolerance.ulp(16)  # which does not ask for the formula
     pairing = _make_pairing(lambda x: np.exp(2 * x), kernel, "m n", dims=ROWS, batch_dims="m", tolerance=ulps)
-    found = kt.check(pairing, backends=["device"], depth="quick").findings
+    found = [r for r in records(pairing, ["device"], group="invariants") if r.verdict.is_finding]
     assert {f.family for f in found} == ({"alone"} if words else set())
     assert all(words in f.message for f in found if words)
 
@@ -331,16 +344,16 @@ def _first_rows(kernel: Callable[..., Any], domain: Any, **declared: Any) -> kt.
 )
 def test_memory_whose_contents_do_not_matter_is_declared(domain: Any, declared: dict[str, Any], found: bool) -> None:
     right = lambda x: whole(lambda x: 2 * x[:-2], x[:-2], x)  # noqa: E731
-    assert not _run(_first_rows(right, domain, **declared)).findings
+    assert not _found(_first_rows(right, domain, **declared))
     by_product = lambda x: whole(lambda x: 2 * jnp.eye(len(x) - 2, len(x)) @ x[...], x[:-2], x)  # noqa: E731
-    told = _run(_first_rows(by_product, domain, **declared)).findings
+    told = _found(_first_rows(by_product, domain, **declared))
     assert {each.family for each in told} == ({"unread_values"} if found else set())
 
 
 def test_a_kernel_that_jax_cannot_vmap_is_unavailable() -> None:
-    result = _run(_make_pairing(twice, unbatched))
-    assert result.findings == ()
-    (told,) = [r for r in result.records if r.family == "vmapped"]
+    asked = _invariants(_make_pairing(twice, unbatched))
+    assert not any(r.verdict.is_finding for r in asked)
+    (told,) = [r for r in asked if r.family == "vmapped"]
     assert told.verdict == "unavailable"
     assert "cannot batch this under jax.vmap, which is not the kernel's fault" in told.message
 
@@ -352,13 +365,13 @@ def test_a_kernel_that_raises_by_itself_under_vmap_is_a_finding() -> None:
     def _(size: int, batched: list[bool], x: jax.Array) -> Any:
         raise ValueError(f"no batch of {size}")
 
-    (finding,) = _run(_make_pairing(twice, doubled)).findings
+    (finding,) = _found(_make_pairing(twice, doubled))
     assert (finding.verdict, finding.family) == ("runtime_error", "vmapped")
     assert "no batch of 2" in finding.message
 
 
 def test_a_kernel_without_a_gradient_is_a_finding_where_one_was_declared() -> None:
-    told, *_ = [f for f in _run(_make_pairing(twice, double, grad=True)).findings if f.family == "gradient"]
+    told, *_ = [f for f in _found(_make_pairing(twice, double, grad=True)) if f.family == "gradient"]
     assert told.verdict == "runtime_error"
     assert "by jax.vjp" in told.message
 
@@ -392,6 +405,5 @@ def test_a_mean_that_is_kept_in_few_digits_for_the_way_back_is_found(kept: str) 
         return centred * centred
 
     x = kt.array("m n", "bfloat16")
-    result = kt.check(kt.oracle_for(kernel, x=x, dims=dict(n=kt.dim(values=(64,))), grad=True)(oracle), depth="quick")
-    assert result.ok == (kept == "float32")
-    assert {finding.family for finding in result.findings} <= {"gradient"}
+    found = _found(kt.oracle_for(kernel, x=x, dims=dict(n=kt.dim(values=(64,))), grad=True)(oracle))
+    assert {finding.family for finding in found} == (set() if kept == "float32" else {"gradient"})

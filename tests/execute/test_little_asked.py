@@ -26,6 +26,7 @@ from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
 from kerneltest.trace.site_states import DimLengths
 from kerneltest.trace.tracing import trace
+from tests.found import records
 from tests.sample import elementwise
 
 X, BOTH, HALF = kt.array("n", "float32"), kt.array("n", ("float32", "bfloat16")), kt.array("n", "bfloat16")
@@ -40,10 +41,9 @@ def pair(kernel: Callable[..., Any], oracle: Callable[..., Any] = lambda x: 2 * 
     return kt.oracle_for(kernel, **{"x": X, "dims": SHORT, **declared})(oracle)
 
 
-def findings(pairing: Pairing) -> set[tuple[str, str, str]]:
-    result = kt.check(pairing, depth="quick")
-    assert bool(result) is result.ok
-    return {(each.family, str(each.verdict), each.message) for each in result.findings}
+def findings(pairing: Pairing, group: str = "structural") -> set[tuple[str, str, str]]:
+    found = (each for each in records(pairing, ["interpret"], group=group) if each.verdict.is_finding)
+    return {(each.family, str(each.verdict), each.message) for each in found}
 
 
 def test_a_result_is_false_where_it_is_not_ok() -> None:
@@ -140,7 +140,7 @@ def test_a_custom_vmap_rule_is_the_kernels(name: str) -> None:
     rule, words = RULES[name]
     batched = jax.custom_batching.custom_vmap(lambda x: twice(x))
     batched.def_vmap(lambda size, flags, x: rule(twice, x, flags))
-    found = findings(pair(lambda x: batched(x)))
+    found = findings(pair(lambda x: batched(x)), "invariants")
     assert {family for family, _, _ in found} == ({"vmapped"} if words else set())
     assert all(words in message for _, _, message in found), found
 
@@ -157,13 +157,13 @@ def remember(keeps_tracers: bool) -> Callable[[Any], Any]:
 
 
 def test_a_result_that_is_remembered_by_shape_is_found_by_calling_twice() -> None:
-    ((family, verdict, message),) = findings(pair(remember(keeps_tracers=False)))
+    ((family, verdict, message),) = findings(pair(remember(keeps_tracers=False)), "invariants")
     assert (family, verdict) == ("plain_call", "mismatch")
     assert message.startswith("called outside of jax.jit for the second time, with other values: ")
 
 
 def test_a_value_that_is_kept_from_an_earlier_trace_is_the_kernels() -> None:
-    found = findings(pair(remember(keeps_tracers=True)))
+    found = findings(pair(remember(keeps_tracers=True)), "invariants")
     assert {verdict for _, verdict, _ in found} == {"runtime_error"}
     assert any("the kernel used a value of an earlier trace" in message for _, _, message in found), found
 
@@ -184,14 +184,14 @@ def test_an_oracle_of_jax_arrays_is_refused_with_the_fix() -> None:
     ids=["converted", "widened", "in-part"],
 )
 def test_an_oracle_that_computes_with_jax_in_float32_is_refused_with_the_fix(oracle: Callable[..., Any]) -> None:
-    found = findings(pair(twice, oracle))
+    found = findings(pair(twice, oracle), "numeric")
     assert {verdict for _, verdict, _ in found} == {str(Verdict.ORACLE_ERROR)}
     assert all("computes with JAX, in float32" in text and "write it in NumPy" in text for _, _, text in found)
 
 
 def test_an_oracle_may_use_jax_in_float64() -> None:
     with jax.enable_x64(True):
-        assert not findings(pair(twice, lambda x: np.asarray(jnp.asarray(x) * 2)))
+        assert not findings(pair(twice, lambda x: np.asarray(jnp.asarray(x) * 2)), "numeric")
 
 
 def filled(value: float) -> Callable[[Any], Any]:
@@ -287,13 +287,13 @@ def test_known_findings_are_not_told_as_asking_nothing() -> None:
 BLOCK = 16
 
 
-def without_evaluation(records: Sequence[Record], evaluated: Container[str]) -> list[Record]:
+def without_evaluation(judged: Sequence[Record], evaluated: Container[str]) -> list[Record]:
     """Returns records as they are if NumPy evaluates the kernel for some signatures only."""
     return [
         replace(each, expected=replace(each.expected, single=None))
         if each.expected and each.signature not in evaluated
         else each
-        for each in records
+        for each in judged
     ]
 
 
@@ -335,9 +335,9 @@ def test_a_grid_or_loop_that_never_goes_on_is_a_remark(looped: bool, n: Any, wor
         x=kt.array("m n", "float32", domain=(-9, 9)),
         dims=dict(m=kt.dim(values=(3, 2)), n=n),
     )
-    records = kt.check(pairing, depth="quick").records
-    found = Informativeness(records).remarks()
-    assert Informativeness(without_evaluation(records, set())).remarks() == found  # neither needs one
+    judged = list(records(pairing, ["interpret"], group="structural"))
+    found = Informativeness(judged).remarks()
+    assert Informativeness(without_evaluation(judged, set())).remarks() == found  # neither needs one
     where = "tests/execute/test_little_asked.py"
     assert len(found) == bool(words)
     assert all(part in found[0] for part in words.split("{}") if words)
@@ -409,9 +409,9 @@ SINGLE_PROGRAMS: dict[str, tuple[Any, str, dict[str, Any], str, str]] = {
 def test_a_grid_or_pipeline_that_never_goes_on_is_a_remark_whoever_finds_the_blocks(name: str) -> None:
     kernel, axes, dims, backend, words = SINGLE_PROGRAMS[name]
     pairing = pair(kernel, x=kt.array(axes, "float32", domain=(-9, 9)), dims=dims)
-    result = kt.check(pairing, backends=[backend], depth="quick")
-    assert not result.findings
-    found = Informativeness(result.records).remarks()
+    judged = list(records(pairing, [backend], group="structural"))
+    assert not any(each.verdict.is_finding for each in judged)
+    found = Informativeness(judged).remarks()
     assert len(found) == bool(words)
     assert all(part in found[0] and _HERE in found[0] for part in words.split("{}") if words)
 
@@ -516,13 +516,13 @@ SINGLE_STATES: dict[str, tuple[Any, Any, tuple[int, int], str]] = {
 def test_a_mask_or_branch_with_one_state_is_a_remark(name: str) -> None:
     kernel, n, domain, words = SINGLE_STATES[name]
     pairing = pair(kernel, lambda x: 2 * x, x=kt.array("n", "float32", domain=domain), dims=dict(n=n))
-    result = kt.check(pairing, backends=["interpret"], depth="quick")
-    assert not result.findings
-    found = Informativeness(result.records).remarks()
+    judged = list(records(pairing, ["interpret"], group="structural"))
+    assert not any(each.verdict.is_finding for each in judged)
+    found = Informativeness(judged).remarks()
     assert len(found) == bool(words)
     assert all(part in found[0] for part in words.split("{}") if words)
-    for signature in {each.signature for each in result.records if found}:
-        assert Informativeness(without_evaluation(result.records, {signature})).remarks() == found
+    for signature in {each.signature for each in judged if found}:
+        assert Informativeness(without_evaluation(judged, {signature})).remarks() == found
 
 
 @pytest.mark.parametrize("kernel", [_TAIL, _MASK, _FIRST, _FAR, _SIGN, _ELEMENTS, _FLAGGED, _ONCE])

@@ -108,7 +108,7 @@ OF_SIGNATURES: Mapping[str, Sizes] = {
 }
 
 
-@pytest.mark.sweep(10)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("words", OF_SIGNATURES)
 def test_a_condition_on_signatures_is_named(words: str) -> None:
     is_wrong = OF_SIGNATURES[words]
@@ -247,7 +247,7 @@ def _of_values(is_wrong: Inputs, *, with_planned: bool = True) -> ConfirmedCondi
     return _tested(pairing, smallest, failing, passing) if with_planned else _tested(pairing, smallest)
 
 
-@pytest.mark.sweep(14)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("words", OF_VALUES)
 def test_a_condition_on_inputs_is_named(words: str) -> None:
     found = _of_values(OF_VALUES[words])
@@ -269,7 +269,7 @@ WITHOUT_WORDS: Mapping[str, Inputs] = {
 }
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("words", WITHOUT_WORDS)
 def test_of_a_condition_without_words_nothing_is_said(words: str) -> None:
     found = _of_values(WITHOUT_WORDS[words])

@@ -16,6 +16,7 @@ from kerneltest.plan.format_limits import excessive_work, long_signatures
 from kerneltest.plan.signatures import Signature
 from suites import test_matmul, test_softmax
 from tests.corpus.production import narrow, ramp
+from tests.found import findings
 
 BLOCK = 64
 
@@ -69,9 +70,8 @@ def test_a_format_that_runs_out_is_found_at_quick(
     make: Callable[[Any], kt.Pairing], broken: Any, right: Any, backends: tuple[str, ...]
 ) -> None:
     for backend in backends:
-        found = kt.check(make(broken), backends=[backend], depth="quick").findings
-        assert {finding.verdict for finding in found} <= {"mismatch", "out_of_bounds"}, backend
-        assert found, backend
+        found = next(findings(make(broken), [backend]))
+        assert found.verdict in ("mismatch", "out_of_bounds"), backend
         result = kt.check(make(right), backends=[backend], depth="quick")
         assert result.ok, result.findings[:1]
 

@@ -23,9 +23,10 @@ VALIDATOR = Draft202012Validator(json.loads(PATH.read_text(encoding="utf-8")))
 
 @pytest.mark.skipif(PYDANTIC < (2, 14), reason="the schema is published as a newer pydantic words it")
 def test_the_file_is_current() -> None:
-    assert json.loads(PATH.read_text(encoding="utf-8")) == records_schema(), "run python -m tools.records_schema"
-    Draft202012Validator.check_schema(records_schema())
-    fields = records_schema()["$defs"]["Record"]["properties"]
+    schema = records_schema()
+    assert json.loads(PATH.read_text(encoding="utf-8")) == schema, "run python -m tools.records_schema"
+    Draft202012Validator.check_schema(schema)
+    fields = schema["$defs"]["Record"]["properties"]
     assert [name for name, field in fields.items() if not field.get("description")] == []
 
 

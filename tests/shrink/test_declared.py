@@ -8,6 +8,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
+from tests.found import findings
 from tests.sample import double
 from tests.shrink.test_shrinker import shrink_first_finding
 
@@ -90,10 +91,10 @@ def test_a_kernel_that_writes_in_place_is_judged_by_what_it_returns() -> None:
         y[at] = wrong
         return y
 
-    dims = dict(n=kt.dim(values=(5, 9)), q=kt.dim(values=(1, 5, 9)))
+    dims = dict(n=kt.dim(values=(5,)), q=kt.dim(values=(1, 5)))
     declared = dict(x=kt.array("n", "float32"), at=kt.permutation("q", into="n"), where=lambda q, n: q <= n, dims=dims)
     for wrong in (0, 1):
         for made in (kernel, jax.jit(kernel, donate_argnums=0)):
-            result = kt.check(kt.oracle_for(made, **declared)(oracle), depth="quick")
-            assert result.ok == (wrong == 0)
-            assert {finding.verdict for finding in result.findings} <= {"mismatch", "special_mismatch"}
+            first = next(findings(kt.oracle_for(made, **declared)(oracle), ["interpret"]), None)
+            assert (first is None) == (wrong == 0)
+            assert first is None or first.verdict in ("mismatch", "special_mismatch")
