@@ -3,19 +3,25 @@
 Every twin of tests/corpus that `simulate:sm_90` runs, and each right kernel, runs at `quick` until its first finding,
 on `cuda` and on the simulator. Each has a process of its own: some never end, and are killed after `--limit` seconds.
 Prints a table, and writes it to `--out FILE`. Exits with 1 if a right kernel is accused or was not judged.
+
+`--times` prints the seconds that JAX's own Mosaic GPU kernels take on the tiers that need no GPU instead.
 """
 
 import argparse
 import json
+import math
 import os
 import platform
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -46,6 +52,73 @@ def judged(name: str, which: str, backend: str) -> Answer:
                 return facts | {"verdict": record.verdict, "message": message, "cases": f"case {passed + 1}"}
             passed += record.verdict == "pass"
     return facts | {"verdict": "pass" if passed else "unavailable", "message": "", "cases": f"{passed} cases"}
+
+
+def times() -> Iterator[str]:
+    """A table of processor seconds for each pairing of JAX's kernels, at its largest signature: the best of three.
+
+    Lowering is a part of compiling and of preparing.
+    """
+    from kerneltest.backends.registry import resolve
+    from kerneltest.declare.pairing import Pairing
+    from kerneltest.plan.cases import value_cases
+    from kerneltest.plan.signatures import signatures
+    from kerneltest.trace.tracing import trace
+    from tests.corpus import TWINS
+
+    small = TWINS["an input written to"].right()
+    tiers = ("lower:", "compile:xla-", "simulate:")
+    yield "| kernel | target | lower, s | compile, s | simulate: prepare, s | a case with three schedules, ms |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for path in sorted((ROOT / "suites" / "jax_ops").glob("test_gpu_mosaic_*.py")):
+        for name, pairing in vars(import_module(f"suites.jax_ops.{path.stem}")).items():
+            if not isinstance(pairing, Pairing):
+                continue
+            target = "sm_100" if "blackwell" in path.stem else "sm_90"
+            float16 = [s for s in signatures(pairing, "quick") if s.dtype != "bfloat16"]
+            signature = max(float16, key=lambda s: math.prod(dict(s.dims).values()))
+            cases = value_cases(pairing, name, signature.dtype, "structural", 0, "quick")
+            filled = next(case for case in cases if case.signature == signature).fill(pairing)
+            leaves, cells = [filled[path] for path in pairing.leaves], []
+            for backend in resolve([f"{tier}{target}" for tier in tiers]):
+                traced = [trace(pairing, signature, backend.platform) for _ in range(3)]  # what is lowered once is kept
+                simulates = backend.tier.gives_values
+                if reason := backend.unavailable() or backend.unavailable_for(traced[0]):
+                    cells += [f"unavailable: {reason}"[:40]] * (1 + simulates)
+                    continue
+                if backend.tier == "compile":
+                    backend.prepare(trace(small, signatures(small, "quick")[0], backend.platform))  # starts a process
+                    traced = traced[:1]  # XLA compiles a kernel once in a process
+                prepared = [timed(partial(backend.prepare, each)) for each in traced]
+                cells.append(best(prepared, 1, "{:.2f}"))
+                if simulates:
+                    cells.append(best([timed(partial(prepared[0][1].run, leaves)) for _ in range(3)], 1000, "{:.0f}"))
+            kernel = f"{path.stem.removeprefix('test_gpu_mosaic_')}.{name}, {signature}"
+            yield f"| {kernel} | {target} | {' | '.join(cells)} |"
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """The seconds of a call on the processors, those of this process's children included; its result or failure."""
+    import psutil
+
+    from kerneltest.core.failures import Failure
+
+    def processor() -> float:
+        children = psutil.Process().children(recursive=True)
+        return time.process_time() + sum(sum(child.cpu_times()[:2]) for child in children)
+
+    started = processor()
+    try:
+        result = function()
+    except Failure as failure:
+        result = failure
+    return processor() - started, result
+
+
+def best(calls: Sequence[tuple[float, Any]], factor: int, form: str) -> str:
+    """The shortest time, and the verdict of calls that failed."""
+    verdict = getattr(calls[0][1], "verdict", "")
+    return form.format(factor * min(seconds for seconds, _ in calls)) + (f", {verdict}" if verdict else "")
 
 
 def asked(name: str, which: str, backend: str, limit: float) -> Answer:
@@ -90,10 +163,15 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=60, help="seconds that a process may take, its start included")
     parser.add_argument("--only", default="", help="part of the names of the kernels to run")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--times", action="store_true")
     parser.add_argument("--one", nargs=3, metavar=("NAME", "WHICH", "BACKEND"))
     options = parser.parse_args()
     if options.one:
         print(json.dumps(judged(*options.one)))
+        return 0
+    if options.times:
+        for line in times():
+            print(line, flush=True)
         return 0
     import jax
 
