@@ -1,8 +1,9 @@
 """Which broken Mosaic GPU kernels a Hopper device shows, and which the simulator: `python benchmarks/mosaic_gpu.py`.
 
-Every twin of tests/corpus that `simulate:sm_90` runs, and each right kernel, runs at `quick` until its first finding,
-on `cuda` and on the simulator. Each has a process of its own: some never end, and are killed after `--limit` seconds.
-Prints a table, and writes it to `--out FILE`. Exits with 1 if a right kernel is accused or was not judged.
+Each twin of tests/corpus that the simulator in `--backends` runs (`simulate:sm_90` if none is there), and each right
+kernel, runs at `quick` until its first finding on `cuda` and on the simulator. Each has a process of its own: some
+never end, and are killed after `--limit` seconds. Prints a table, and writes it to `--out FILE`. Exits with 1 if a
+right kernel is accused or was not judged.
 
 `--times` prints the seconds that JAX's own Mosaic GPU kernels take on the tiers that need no GPU instead.
 """
@@ -29,7 +30,7 @@ BROKEN, RIGHT = "broken", "right"
 Answer = dict[str, str]
 
 
-def judged(name: str, which: str, backend: str) -> Answer:
+def judged(name: str, which: str, backend: str, seed: str) -> Answer:
     """One of two twins on a backend: its verdict, and how many cases ran; the device and JAX's version."""
     from kerneltest.backends.registry import resolve
     from kerneltest.execute.cache import Cache
@@ -39,8 +40,8 @@ def judged(name: str, which: str, backend: str) -> Answer:
     from tests.corpus import TWINS
 
     (served,) = resolve([backend])
-    pairing, settings, cache = TWINS[name].make(which == BROKEN), RunSettings(depth="quick", timeout=0), Cache()
-    passed = 0
+    settings = RunSettings(depth="quick", timeout=0, seed=int(seed))
+    pairing, cache, passed = TWINS[name].make(which == BROKEN), Cache(), 0
     if reason := served.unavailable():
         return {"verdict": "unavailable", "message": reason, "cases": ""}
     facts = {key: str(value) for key, value in served.environment().items()}
@@ -121,9 +122,9 @@ def best(calls: Sequence[tuple[float, Any]], factor: int, form: str) -> str:
     return form.format(factor * min(seconds for seconds, _ in calls)) + (f", {verdict}" if verdict else "")
 
 
-def asked(name: str, which: str, backend: str, limit: float) -> Answer:
+def asked(name: str, which: str, backend: str, limit: float, seed: int) -> Answer:
     """What a process of its own says of one of two twins on a backend."""
-    command = [sys.executable, __file__, "--one", name, which, backend]
+    command = [sys.executable, __file__, "--one", name, which, backend, str(seed)]
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
     )
@@ -162,9 +163,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=60, help="seconds that a process may take, its start included")
     parser.add_argument("--only", default="", help="part of the names of the kernels to run")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--times", action="store_true")
-    parser.add_argument("--one", nargs=3, metavar=("NAME", "WHICH", "BACKEND"))
+    parser.add_argument("--one", nargs=4, metavar=("NAME", "WHICH", "BACKEND", "SEED"))
     options = parser.parse_args()
     if options.one:
         print(json.dumps(judged(*options.one)))
@@ -179,11 +181,14 @@ def main() -> int:
 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     backends = options.backends.split(",")
-    twins = [twin for twin in MOSAIC_GPU if "simulate:sm_90" in twin.verdicts and options.only in twin.name]
+    simulators = {backend for backend in backends if backend.startswith("simulate")} or {"simulate:sm_90"}
+    twins = [twin for twin in MOSAIC_GPU if simulators & {*twin.verdicts} and options.only in twin.name]
     names = {BROKEN: [t.name for t in twins], RIGHT: [t.name for t in twins if not t.right_is_tested]}
     with ThreadPoolExecutor(options.jobs) as pool:
         waiting = {
-            (which, name): [pool.submit(asked, name, which, backend, options.limit) for backend in backends]
+            (which, name): [
+                pool.submit(asked, name, which, backend, options.limit, options.seed) for backend in backends
+            ]
             for which, named in names.items()
             for name in named
         }
@@ -197,12 +202,13 @@ def main() -> int:
     wrong = sum(any(each["verdict"] != "pass" for each in row) for row in answers[RIGHT].values())
     devices = {each["device"]: None for row in answers[RIGHT].values() for each in row if "device" in each}
     lines = [
-        "# Broken Mosaic GPU kernels on a Hopper device",
+        f"# Broken Mosaic GPU kernels on {options.backends}",
         "",
         f"Of {len(twins)} broken kernels of `tests/corpus`, {' and '.join(shown)} show their bug; {wrong} of "
         f"{len(names[RIGHT])} right kernels do not pass everywhere. `python benchmarks/mosaic_gpu.py --backends "
-        f"{options.backends} --limit {options.limit:g}`, JAX {jax.__version__}, Python {platform.python_version()}, "
-        f"{', '.join(devices) or 'no GPU'}. Each kernel runs at `quick` until its first finding, in its own process.",
+        f"{options.backends} --limit {options.limit:g} --seed {options.seed}`, JAX {jax.__version__}, Python "
+        f"{platform.python_version()}, {', '.join(devices) or 'no GPU'}. Each kernel runs at `quick` until its first "
+        "finding, in its own process.",
         "",
         *table(BROKEN, names[BROKEN], backends, answers[BROKEN]),
         "",
