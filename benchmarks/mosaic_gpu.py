@@ -1,21 +1,28 @@
 """Which broken Mosaic GPU kernels a Hopper device shows, and which the simulator: `python benchmarks/mosaic_gpu.py`.
 
-Every twin of tests/corpus that `simulate:sm_90` runs, and each right kernel, runs at `quick` until its first finding,
-on `cuda` and on the simulator. Each has a process of its own: some never end, and are killed after `--limit` seconds.
-Prints a table, and writes it to `--out FILE`. Exits with 1 if a right kernel is accused or was not judged.
+Each twin of tests/corpus that the simulator in `--backends` runs (`simulate:sm_90` if none is there), and each right
+kernel, runs at `quick` until its first finding on `cuda` and on the simulator. Each has a process of its own: some
+never end, and are killed after `--limit` seconds. Prints a table, and writes it to `--out FILE`. Exits with 1 if a
+right kernel is accused or was not judged.
+
+`--times` prints the seconds that JAX's own Mosaic GPU kernels take on the tiers that need no GPU instead.
 """
 
 import argparse
 import json
+import math
 import os
 import platform
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -23,7 +30,7 @@ BROKEN, RIGHT = "broken", "right"
 Answer = dict[str, str]
 
 
-def judged(name: str, which: str, backend: str) -> Answer:
+def judged(name: str, which: str, backend: str, seed: str) -> Answer:
     """One of two twins on a backend: its verdict, and how many cases ran; the device and JAX's version."""
     from kerneltest.backends.registry import resolve
     from kerneltest.execute.cache import Cache
@@ -33,8 +40,8 @@ def judged(name: str, which: str, backend: str) -> Answer:
     from tests.corpus import TWINS
 
     (served,) = resolve([backend])
-    pairing, settings, cache = TWINS[name].make(which == BROKEN), RunSettings(depth="quick", timeout=0), Cache()
-    passed = 0
+    settings = RunSettings(depth="quick", timeout=0, seed=int(seed))
+    pairing, cache, passed = TWINS[name].make(which == BROKEN), Cache(), 0
     if reason := served.unavailable():
         return {"verdict": "unavailable", "message": reason, "cases": ""}
     facts = {key: str(value) for key, value in served.environment().items()}
@@ -48,9 +55,76 @@ def judged(name: str, which: str, backend: str) -> Answer:
     return facts | {"verdict": "pass" if passed else "unavailable", "message": "", "cases": f"{passed} cases"}
 
 
-def asked(name: str, which: str, backend: str, limit: float) -> Answer:
+def times() -> Iterator[str]:
+    """A table of processor seconds for each pairing of JAX's kernels, at its largest signature: the best of three.
+
+    Lowering is a part of compiling and of preparing.
+    """
+    from kerneltest.backends.registry import resolve
+    from kerneltest.declare.pairing import Pairing
+    from kerneltest.plan.cases import value_cases
+    from kerneltest.plan.signatures import signatures
+    from kerneltest.trace.tracing import trace
+    from tests.corpus import TWINS
+
+    small = TWINS["an input written to"].right()
+    tiers = ("lower:", "compile:xla-", "simulate:")
+    yield "| kernel | target | lower, s | compile, s | simulate: prepare, s | a case with three schedules, ms |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for path in sorted((ROOT / "suites" / "jax_ops").glob("test_gpu_mosaic_*.py")):
+        for name, pairing in vars(import_module(f"suites.jax_ops.{path.stem}")).items():
+            if not isinstance(pairing, Pairing):
+                continue
+            target = "sm_100" if "blackwell" in path.stem else "sm_90"
+            float16 = [s for s in signatures(pairing, "quick") if s.dtype != "bfloat16"]
+            signature = max(float16, key=lambda s: math.prod(dict(s.dims).values()))
+            cases = value_cases(pairing, name, signature.dtype, "structural", 0, "quick")
+            filled = next(case for case in cases if case.signature == signature).fill(pairing)
+            leaves, cells = [filled[path] for path in pairing.leaves], []
+            for backend in resolve([f"{tier}{target}" for tier in tiers]):
+                traced = [trace(pairing, signature, backend.platform) for _ in range(3)]  # what is lowered once is kept
+                simulates = backend.tier.gives_values
+                if reason := backend.unavailable() or backend.unavailable_for(traced[0]):
+                    cells += [f"unavailable: {reason}"[:40]] * (1 + simulates)
+                    continue
+                if backend.tier == "compile":
+                    backend.prepare(trace(small, signatures(small, "quick")[0], backend.platform))  # starts a process
+                    traced = traced[:1]  # XLA compiles a kernel once in a process
+                prepared = [timed(partial(backend.prepare, each)) for each in traced]
+                cells.append(best(prepared, 1, "{:.2f}"))
+                if simulates:
+                    cells.append(best([timed(partial(prepared[0][1].run, leaves)) for _ in range(3)], 1000, "{:.0f}"))
+            kernel = f"{path.stem.removeprefix('test_gpu_mosaic_')}.{name}, {signature}"
+            yield f"| {kernel} | {target} | {' | '.join(cells)} |"
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """The seconds of a call on the processors, those of this process's children included; its result or failure."""
+    import psutil
+
+    from kerneltest.core.failures import Failure
+
+    def processor() -> float:
+        children = psutil.Process().children(recursive=True)
+        return time.process_time() + sum(sum(child.cpu_times()[:2]) for child in children)
+
+    started = processor()
+    try:
+        result = function()
+    except Failure as failure:
+        result = failure
+    return processor() - started, result
+
+
+def best(calls: Sequence[tuple[float, Any]], factor: int, form: str) -> str:
+    """The shortest time, and the verdict of calls that failed."""
+    verdict = getattr(calls[0][1], "verdict", "")
+    return form.format(factor * min(seconds for seconds, _ in calls)) + (f", {verdict}" if verdict else "")
+
+
+def asked(name: str, which: str, backend: str, limit: float, seed: int) -> Answer:
     """What a process of its own says of one of two twins on a backend."""
-    command = [sys.executable, __file__, "--one", name, which, backend]
+    command = [sys.executable, __file__, "--one", name, which, backend, str(seed)]
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
     )
@@ -89,11 +163,17 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=60, help="seconds that a process may take, its start included")
     parser.add_argument("--only", default="", help="part of the names of the kernels to run")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--one", nargs=3, metavar=("NAME", "WHICH", "BACKEND"))
+    parser.add_argument("--times", action="store_true")
+    parser.add_argument("--one", nargs=4, metavar=("NAME", "WHICH", "BACKEND", "SEED"))
     options = parser.parse_args()
     if options.one:
         print(json.dumps(judged(*options.one)))
+        return 0
+    if options.times:
+        for line in times():
+            print(line, flush=True)
         return 0
     import jax
 
@@ -101,11 +181,14 @@ def main() -> int:
 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     backends = options.backends.split(",")
-    twins = [twin for twin in MOSAIC_GPU if "simulate:sm_90" in twin.verdicts and options.only in twin.name]
+    simulators = {backend for backend in backends if backend.startswith("simulate")} or {"simulate:sm_90"}
+    twins = [twin for twin in MOSAIC_GPU if simulators & {*twin.verdicts} and options.only in twin.name]
     names = {BROKEN: [t.name for t in twins], RIGHT: [t.name for t in twins if not t.right_is_tested]}
     with ThreadPoolExecutor(options.jobs) as pool:
         waiting = {
-            (which, name): [pool.submit(asked, name, which, backend, options.limit) for backend in backends]
+            (which, name): [
+                pool.submit(asked, name, which, backend, options.limit, options.seed) for backend in backends
+            ]
             for which, named in names.items()
             for name in named
         }
@@ -119,12 +202,13 @@ def main() -> int:
     wrong = sum(any(each["verdict"] != "pass" for each in row) for row in answers[RIGHT].values())
     devices = {each["device"]: None for row in answers[RIGHT].values() for each in row if "device" in each}
     lines = [
-        "# Broken Mosaic GPU kernels on a Hopper device",
+        f"# Broken Mosaic GPU kernels on {options.backends}",
         "",
         f"Of {len(twins)} broken kernels of `tests/corpus`, {' and '.join(shown)} show their bug; {wrong} of "
         f"{len(names[RIGHT])} right kernels do not pass everywhere. `python benchmarks/mosaic_gpu.py --backends "
-        f"{options.backends} --limit {options.limit:g}`, JAX {jax.__version__}, Python {platform.python_version()}, "
-        f"{', '.join(devices) or 'no GPU'}. Each kernel runs at `quick` until its first finding, in its own process.",
+        f"{options.backends} --limit {options.limit:g} --seed {options.seed}`, JAX {jax.__version__}, Python "
+        f"{platform.python_version()}, {', '.join(devices) or 'no GPU'}. Each kernel runs at `quick` until its first "
+        "finding, in its own process.",
         "",
         *table(BROKEN, names[BROKEN], backends, answers[BROKEN]),
         "",

@@ -119,9 +119,8 @@ def module_bytes(lowered: Any) -> bytes:
 @functools.cache
 def described_gpus(config: str, count: int) -> Sequence[Any]:
     """Returns devices that the text of a GpuTargetConfigProto describes; loads XLA's CUDA plugin."""
-    shape, name = f"1x1x{count}", f"{count} devices"
-    described = topologies.get_topology_desc(platform="cuda", topology_name=name, topology=shape, target_config=config)
-    return tuple(described.devices)
+    shape = f"1x1x{count}"
+    return tuple(topologies.get_topology_desc(shape, "cuda", topology=shape, target_config=config).devices)
 
 
 def compile_for_devices(module: bytes, devices: Sequence[Any]) -> Any:

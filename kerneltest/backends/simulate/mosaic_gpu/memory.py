@@ -194,14 +194,6 @@ class Memory:
         self.log: list[Accessed] = []
         self._unfenced: list[Accessed] = []
 
-    def load(self, layout: Layout) -> Array:
-        """Returns the elements of a reference, without a check."""
-        return layout.load(self.data)
-
-    def store(self, layout: Layout, values: Array) -> None:
-        """Sets the elements of a reference, without a check."""
-        layout.store(self.data, values)
-
     def check(self, agent: Agent, access: Access, place: str, layout: Layout) -> None:
         """Checks a read or write against earlier ones, and records it."""
         spots, writes = layout.spots, access is not Access.LOAD

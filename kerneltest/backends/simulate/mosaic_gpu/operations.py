@@ -312,8 +312,8 @@ def _load_tile(thread: Thread, op: Operation, *operands: Any) -> None:
         def apply(block: Block = block) -> None:
             values = np.zeros([n for _, n in windows if n >= 0], layout.dtype)
             if inside is not None:
-                values[inside[1]] = ref.memory.load(inside[0])
-            block.shared.store(layout, values.reshape(layout.shape))
+                values[inside[1]] = inside[0].load(ref.memory.data)
+            layout.store(block.shared.data, values.reshape(layout.shape))
 
         thread.start(Flight(agent, apply, op.place, (leader or block).barriers[barrier[0]], layout.size))
 
@@ -369,8 +369,8 @@ def _start_store(thread: Thread, op: Operation, ref: Ref, target: Ref, indices: 
 
     def apply() -> None:
         if inside is not None:
-            values = ref.memory.load(ref.layout).reshape([n for _, n in windows if n >= 0])
-            target.memory.store(inside[0], values[inside[1]])
+            values = ref.layout.load(ref.memory.data).reshape([n for _, n in windows if n >= 0])
+            inside[0].store(target.memory.data, values[inside[1]])
 
     flight = Flight(agent, apply, op.place, writes=writer.event)
     thread.issued[0].stores[-1].append(flight)
@@ -392,11 +392,11 @@ def _cancel(thread: Thread, op: Operation, ref: Ref, address: int, predicate: bo
         return
     cluster = thread.block.cluster
     taken = cluster.take_waiting()
-    response = np.array([*(taken or (0, 0, 0)), taken is not None], np.int32).view(np.int8)
+    response = np.array([*(taken or (0, 0, 0)), taken is not None], np.int32).view(np.int8).reshape(ref.layout.shape)
     for block in cluster.blocks.values():
         agent = cluster.operation(thread, "a request to cancel", op.place)
         Ref(block.shared, ref.layout, ref.outside).check(agent, Access.COPY, op.place)
-        apply = partial(block.shared.store, ref.layout, response.astype(ref.layout.dtype).reshape(ref.layout.shape))
+        apply = partial(ref.layout.store, block.shared.data, response.astype(ref.layout.dtype))
         thread.start(Flight(agent, apply, op.place, block.barriers[address], _RESPONSE))
 
 

@@ -197,14 +197,14 @@ def use(thread: Thread, value: Any, place: str) -> None:
 def load(thread: Thread, op: Operation, ref: Ref) -> Array:
     """Returns the elements of a reference that a thread reads."""
     ref.check(thread, Access.LOAD, op.place)
-    return ref.memory.load(ref.layout)
+    return ref.layout.load(ref.memory.data)
 
 
 def write(thread: Thread, agent: Agent, op: Operation, values: Array, ref: Ref) -> None:
     """Sets the elements of a reference, for a thread or what it has started."""
     use(thread, values, op.place)
     ref.check(agent, Access.STORE, op.place)
-    ref.memory.store(ref.layout, values.astype(ref.layout.dtype))
+    ref.layout.store(ref.memory.data, values.astype(ref.layout.dtype))
 
 
 def segments(op: Operation, operands: Sequence[Any]) -> list[Sequence[Any]]:
@@ -240,7 +240,7 @@ def wgmma(thread: Thread, op: Operation, before: Array, a: Any, b: Ref, *_: Any)
     earlier = thread.pending.get(id(before))
 
     def apply() -> None:
-        left, right = (x.memory.load(x.layout) if isinstance(x, Ref) else x for x in (a, b))
+        left, right = (x.layout.load(x.memory.data) if isinstance(x, Ref) else x for x in (a, b))
         added = product(left, right, result.dtype)
         result[...] = added + before.astype(added.dtype)
 
@@ -309,15 +309,15 @@ def tensor_product(thread: Thread, op: Operation, *operands: Any) -> None:
         result.check(agent, Access.STORE, op.place)
 
     def apply() -> None:
-        all_columns = np.concatenate([right.memory.load(right.layout) for right in rights], axis=1)
+        all_columns = np.concatenate([right.layout.load(right.memory.data) for right in rights], axis=1)
         for left, scale, ref in zip(lefts, scales, outs, strict=True):
-            rows, columns = left.memory.load(left.layout), all_columns
+            rows, columns = left.layout.load(left.memory.data), all_columns
             if scale:
                 rows, columns = _scaled(rows, scale[0]), _scaled(columns.T, scale[1]).T
             result = product(rows, columns, ref.layout.dtype)
             if accumulates:
-                result = result + ref.memory.load(ref.layout).astype(result.dtype)
-            ref.memory.store(ref.layout, result.astype(ref.layout.dtype))
+                result = result + ref.layout.load(ref.memory.data).astype(result.dtype)
+            ref.layout.store(ref.memory.data, result.astype(ref.layout.dtype))
 
     _start_on_tensor_core(thread, Flight(agent, apply, op.place, before=issued.tensor))
 
@@ -331,7 +331,7 @@ def _start_on_tensor_core(thread: Thread, flight: Flight) -> None:
 
 def _scaled(values: Array, scales: Ref) -> Array:
     # Rows with a scale for each block of elements; the products are exact.
-    factors = scales.memory.load(scales.layout)[: len(values)].astype(np.float64)
+    factors = scales.layout.load(scales.memory.data)[: len(values)].astype(np.float64)
     return np.asarray(values.astype(np.float64) * np.repeat(factors, values.shape[1] // factors.shape[1], axis=1))
 
 
@@ -347,9 +347,9 @@ def store_scales(thread: Thread, op: Operation, ref: Ref, target: Ref) -> None:
     def apply() -> None:
         # From tiles of 32 x 16: the rows that are a multiple of 32 apart, and 4 along the contracted axis, in a row.
         for source, scales in pairs:
-            tiles = source.memory.load(source.layout)
+            tiles = source.layout.load(source.memory.data)
             tiles = tiles.reshape(*tiles.shape[:3], 4, 4).transpose(0, 3, 2, 1, 4)
-            scales.memory.store(scales.layout, tiles.reshape(scales.layout.shape))
+            scales.layout.store(scales.memory.data, tiles.reshape(scales.layout.shape))
 
     _start_on_tensor_core(thread, Flight(agent, apply, op.place, before=issued.tensor))
 
@@ -383,7 +383,7 @@ def load_tensor(thread: Thread, op: Operation, ref: Ref) -> Array:
     agent = thread.block.cluster.operation(thread, "async_load_tmem", op.place)
     _check_reads(agent, op, ref)
     thread.moves["ld"] |= agent.event
-    return ref.memory.load(ref.layout)
+    return ref.layout.load(ref.memory.data)
 
 
 def store_tensor(thread: Thread, op: Operation, values: Array, ref: Ref) -> None:
