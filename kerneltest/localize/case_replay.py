@@ -231,6 +231,41 @@ class CaseReplay:
             return None
 
 
+@dataclass(frozen=True, slots=True)
+class PartialReplay:
+    """A call of which only the use of memory is judged, or only the values of elements that were defined."""
+
+    replay: CaseReplay
+    of_values: bool
+    together: int = CaseReplay.together
+    most_edits: int = CaseReplay.most_edits
+
+    @property
+    def case(self) -> AnyCase:
+        return self.replay.case
+
+    @property
+    def kernel(self) -> MutableKernel:
+        return self.replay.kernel
+
+    @property
+    def is_wrong(self) -> bool:
+        return not self._is_right(self.replay.original)
+
+    def are_right(self, patches: Sequence[Patch]) -> list[bool]:
+        return [run is not None and self._is_right(run) for run in map(self.replay.attempt, patches)]
+
+    def _is_right(self, run: SimulatedRun) -> bool:
+        if not (self.of_values or run.is_defined):
+            return False
+        results = zip(self.replay.compare(run), self.replay.comparisons, self.replay.original.undefined, strict=True)
+        for new, old, undefined in results:
+            wrong = new.wrong if self.of_values else new.wrong & ~old.wrong
+            if (wrong if undefined is None else wrong & ~undefined).any():
+                return False
+        return True
+
+
 def case_replays(
     pairing: Pairing, cases: Iterable[AnyCase], family: str, target: str, **options: Any
 ) -> Iterator[CaseReplay]:

@@ -111,7 +111,7 @@ class Suspect:
     def fault(self) -> FaultLocation | None:
         """The location of the fault; None if none was found, or if the edit there leaves some of its findings wrong."""
         found = self.reproducer.fault if self.reproducer is not None else None
-        left = frozenset(found.unexplained) if found is not None else frozenset()
+        left = {*found.unexplained}.difference(found.explained) if found is not None else set()
         return None if any(record.case in left for record in self.findings) else found
 
     @property
