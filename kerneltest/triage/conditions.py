@@ -384,7 +384,7 @@ def _preference(found: SpecialInput) -> tuple[bool, int, int, str]:
 
 # Conditions on the magnitudes of inputs: the range in which all failing cases have a number, and passing ones none.
 
-_COUNT = HIGHEST - LOWEST + 1
+_LAST = HIGHEST - LOWEST  # the number of the highest binade
 _CHANCE_OF_A_RANGE = 1e-4  # probability that all failing cases are in a range by chance, of which there are many
 _MOST_EXCEPTIONS = 0.1  # share of passing cases among those that have a number in the range
 
@@ -403,7 +403,7 @@ class _Range:
 
     @property
     def is_open(self) -> bool:
-        return self.first == 0 or self.last == _COUNT - 1
+        return self.first == 0 or self.last == _LAST
 
     def text(self) -> str:
         low, high = (f"{2.0 ** (binade + LOWEST):.4g}" for binade in (self.first, self.last + 1))
@@ -412,7 +412,7 @@ class _Range:
             "+": (f"of {low} or more", f"between 0 and {high}", f"from {low} to {high}"),
             "-": (f"of -{low} or less", f"between -{high} and 0", f"from -{high} to -{low}"),
         }[self.sign]
-        words = above if self.last == _COUNT - 1 else below if self.first == 0 else between
+        words = above if self.last == _LAST else below if self.first == 0 else between
         return f"{self.argument} holds a number {words}"
 
 
@@ -454,11 +454,11 @@ def _masks(record: Record) -> Mapping[tuple[str, str], int]:
 
 
 def _ranges(argument: str, sign: str, own: int, bad: int) -> Iterator[_Range]:
-    ends = [binade for binade in range(_COUNT) if bad >> binade & 1]
+    ends = [binade for binade in range(bad.bit_length()) if bad >> binade & 1]
     for first in [0, *ends]:
-        for last in [*ends, _COUNT - 1]:
+        for last in [*ends, _LAST]:
             each = _Range(argument, sign, first, last)
-            if first <= last and own & each.bits and (first, last) != (0, _COUNT - 1):
+            if first <= last and own & each.bits and (first, last) != (0, _LAST):
                 yield each
 
 

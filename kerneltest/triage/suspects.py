@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kerneltest.core.details import SLIGHT, Mismatch, without_numbers
+from kerneltest.core.details import SLIGHT, MemoryFault, Mismatch, without_numbers
 from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
 from kerneltest.records.evidence import EVERY_ELEMENT, OF_MEMORY, ValueRelation
@@ -143,7 +143,7 @@ class Suspect:
 
     @property
     def headline(self) -> str:
-        """The symptom in words and what an experiment found to cause it, without the condition."""
+        """The symptom in words and what an experiment found to cause it, without the condition and the edit."""
         relation = self.relation
         if relation is None or self.effect is Effect.OTHER:
             return self._symptom() + self._cause
@@ -166,21 +166,42 @@ class Suspect:
                 return f"{self.effect} by {self.subject}"
             case Effect.DEPENDENT_BITS:
                 return f"{self.effect} {self.subject}"
+            case Effect.OUT_OF_BOUNDS if dtype := self._overflowing_dtype():
+                return f"{dtype} offset overflows: {self.subject}"
             case Effect.RACE if self.subject:
                 return f"{self.effect} for {self.subject}"
             case _:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
 
+    def _overflowing_dtype(self) -> str:
+        # The dtype of the offsets with its article, if all findings are of one that overflows; or "".
+        details = [record.detail for record in self.findings if is_memory(record)]
+        bits = {
+            detail.overflow.bits if isinstance(detail, MemoryFault) and detail.overflow else 0 for detail in details
+        }
+        most = max(bits, default=0) if len(bits) == 1 else 0
+        return f"an int{most + 1}" if most % 2 else f"a uint{most}" if most else ""
+
+    @property
+    def _shown_fault(self) -> FaultLocation | None:
+        # The location of the fault, if the smallest case shows the symptom.
+        smallest = self._smallest
+        return self.fault if smallest and symptom(smallest).kind == (self.effect, self.subject) else None
+
     @property
     def _cause(self) -> str:
-        fault, smallest = self.fault, self._smallest
-        if fault is None or smallest is None or symptom(smallest).kind != (self.effect, self.subject):
+        fault, smallest = self._shown_fault, self._smallest
+        if fault is None or smallest is None or not fault.cause:
             return ""
-        if fault.cause:
-            several = len({record.dtype for record in self.findings}) > 1  # what fails in each is named by none
-            dtype = rf"\b{re.escape(smallest.dtype)}\b"
-            return f" from {re.sub(dtype, 'the dtype', fault.cause) if several else fault.cause}"
-        return f": {fault.words}" if self.effect in _VAGUE and fault.confirmed else ""
+        several = len({record.dtype for record in self.findings}) > 1  # what fails in each is named by none
+        dtype = rf"\b{re.escape(smallest.dtype)}\b"
+        return f" from {re.sub(dtype, 'the dtype', fault.cause) if several else fault.cause}"
+
+    @property
+    def _edit(self) -> str:
+        # What repairs a symptom that does not say what happened, in words that follow the condition.
+        fault = self._shown_fault if self.relation is None and self.effect in _VAGUE else None
+        return f": {fault.words}" if fault is not None and fault.confirmed and not fault.cause else ""
 
     def _slight_error(self) -> str:
         # An integer is never slightly off: a position or a code beside the right one is another. Neither is an element
@@ -217,7 +238,7 @@ class Suspect:
         if pattern == EVERY_ELEMENT and (self.everywhere or is_memory(self.example)):
             pattern = ""  # it says no more
         what = f"{self.headline}, {pattern}," if pattern else self.headline
-        return f"{what} where {self.condition}" if self.condition else what.rstrip(",")
+        return (f"{what} where {self.condition}" if self.condition else what.rstrip(",")) + self._edit
 
     @property
     def symptom_and_condition(self) -> str:
