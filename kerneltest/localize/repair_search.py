@@ -478,7 +478,7 @@ def _locate_in_code(
         return replace(special, confirmed=True)
     further, repairs = replays(more, is_over=deadline.is_over), code_repairs(first.kernel)
     location = find_repair(first, rest, repairs, deadline, further)
-    if location is None and not first.original.is_defined:
+    if location is None and not all(replay.original.is_defined for replay in (first, *rest)):
         return _locate_two([first, *rest], repairs, deadline, of_values)
     if special is not None and (location is None or (explains_all and not location.confirmed)):
         return replace(special, cause="")

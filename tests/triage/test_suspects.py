@@ -160,8 +160,8 @@ def _of(records: Sequence[Record], *smallest: Reproducer) -> tuple[Suspect, ...]
     ],
     ids=["none", "no finding", "structure", "precision", "special", "memory", "int32", "uint32", "unknown memory",
          "build", "two tiers", "seen twice", "two targets", "target and device", "device", "hidden by an access",
-         "access and values", "structure and precision", "memory and special", "values and build", "values beside build",
-         "two conditions"],
+         "access and values", "structure and precision", "memory and special", "values and build",
+         "values beside build", "two conditions"],
 )  # fmt: skip
 def test_a_bug_is_one_suspect_and_two_are_two(records: list[Record], titles: list[str]) -> None:
     assert [suspect.title for suspect in _of(records)] == titles
