@@ -19,7 +19,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Outcome
 from kerneltest.localize.call_operators import call_repairs
-from kerneltest.localize.case_replay import CaseReplay, MutableCall, MutableKernel, PartialReplay, Patch, case_replays
+from kerneltest.localize.case_replay import CaseReplay, MutableCall, MutableKernel, Patch, case_replays
 from kerneltest.localize.code_operators import CodeChange, code_changes
 from kerneltest.localize.edited_evaluation import Edit, Replacement
 from kerneltest.localize.edits import (
@@ -280,8 +280,8 @@ class LineSearch:
     complete: bool = True  # whether the time sufficed
 
 
-Replay = CaseReplay | EquationReplay | PartialReplay  # a call with known results on which repairs are tried
-R = TypeVar("R", bound=CaseReplay | EquationReplay)
+Replay = CaseReplay | EquationReplay  # a call with known results on which repairs are tried
+R = TypeVar("R", bound=Replay)
 
 
 def find_repair(
@@ -490,7 +490,7 @@ def _locate_two(
 ) -> FaultLocation | None:
     # Memory is misused, and other values are wrong: two bugs if one edit lets every case use memory correctly, and one
     # at another line corrects these values in every case.
-    parts = [[PartialReplay(each, of_values=judged) for each in replays] for judged in (False, True)]
+    parts = [[replay.part(of_values=judged) for replay in replays] for judged in (False, True)]
     found: list[FaultLocation] = []
     for sides in parts:
         sides.sort(key=lambda part: not part.is_wrong)

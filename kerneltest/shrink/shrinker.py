@@ -361,7 +361,7 @@ def minimize(
     record: Record,
     cache: Cache,
     seconds: float,
-    is_another: Callable[[ExplicitCase, Record], bool] = lambda case, record: False,
+    is_another: Callable[[ExplicitCase, Record], bool] | None = None,
 ) -> ShrinkResult | None:
     """Searches for the smallest case that fails as a finding does, in signature and values.
 
@@ -381,7 +381,8 @@ def minimize(
         arguments = {}
     if arguments is None or record.verdict in _ENDS_PROCESSES:
         return None
-    search = _Search(item, case, record, cache, seconds, is_another)
+    search = _Search(item, case, record, cache, seconds)
+    search.is_another = is_another or search.is_another
     complete = False
     with suppress(_TimeIsUp):
         if not search.fails(case.signature, arguments):
@@ -398,16 +399,9 @@ def minimize(
 
 
 class _Search:
-    def __init__(
-        self,
-        item: Item,
-        case: AnyCase,
-        record: Record,
-        cache: Cache,
-        seconds: float,
-        is_another: Callable[[ExplicitCase, Record], bool],
-    ) -> None:
-        self._item, self._record, self._is_another = item, record, is_another
+    def __init__(self, item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> None:
+        self._item, self._record = item, record
+        self.is_another: Callable[[ExplicitCase, Record], bool] = lambda case, record: False
         # Shares the run's pool and journal, but adds to copies, so that nothing is left in the run's cache.
         self._cache = cache.branch()
         self._started = time.perf_counter()
@@ -433,7 +427,7 @@ class _Search:
             raise _TimeIsUp
         self._seen.add(case.id)
         outcome = self._judge(case)
-        if is_same := resembles(self._record, outcome.record) and not self._is_another(case, outcome.record):
+        if is_same := resembles(self._record, outcome.record) and not self.is_another(case, outcome.record):
             self._failing.append((case, outcome))
         return is_same
 
