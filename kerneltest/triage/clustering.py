@@ -19,15 +19,7 @@ from kerneltest.triage.conditions import (
     signatures_tried,
     two_conditions,
 )
-from kerneltest.triage.symptoms import (
-    OF_ROUNDING,
-    OF_SPECIAL_VALUES,
-    UNORDERED,
-    Effect,
-    Level,
-    Symptom,
-    formula_error,
-)
+from kerneltest.triage.symptoms import OF_ROUNDING, OF_SPECIAL_VALUES, UNORDERED, Effect, Level, Symptom, formula_error
 
 # A cluster: findings that probably have one cause.
 

@@ -30,7 +30,6 @@ from kerneltest.triage.conditions import (
     features,
     input_condition,
     join_clauses,
-    magnitude_condition,
     most_basic_failures,
     signature_condition,
     signatures_tried,
@@ -386,10 +385,7 @@ _ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Leve
 
 
 def _suspect(
-    pairing: str,
-    cluster: FindingCluster,
-    run: PairingRecords,
-    known: Mapping[tuple[str, str, str], Reproducer],
+    pairing: str, cluster: FindingCluster, run: PairingRecords, known: Mapping[tuple[str, str, str], Reproducer]
 ) -> Suspect:
     records, findings = run.records, tuple(cluster.records)
     backend = Counter(record.backend for record in findings).most_common(1)[0][0]
@@ -409,9 +405,6 @@ def _suspect(
         [r.special_inputs for r in good],
         [r.special_inputs for r in covered if r.special_inputs],
     )
-    is_special = bool(inputs.words)
-    if not is_special and reproducer is not None and effect not in OF_ROUNDING:
-        inputs = magnitude_condition(failing_here, good, reproducer.record, [r for r in findings if r.magnitudes])
     return Suspect(
         id="",
         pairing=pairing,
@@ -429,7 +422,7 @@ def _suspect(
             [features(each) for each in {r.signature: r for r in here if r.signature not in tried}.values()],
         ),
         inputs=inputs,
-        everywhere=not is_special and _is_everywhere(findings, records, cases),
+        everywhere=not inputs.words and _is_everywhere(findings, records, cases),
         reproducer=reproducer,
     )
 
