@@ -17,6 +17,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, VerdictKind
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Outcome
 from kerneltest.localize.call_operators import call_repairs
 from kerneltest.localize.case_replay import CaseReplay, MutableCall, MutableKernel, Patch, case_replays
@@ -431,7 +432,7 @@ def locate_fault(
     record, deadline = outcome.record, Deadline(seconds)
     evaluated = partial(equation_replays, pairing, family=record.family, cache=Cache(), kernels={})
     simulated = partial(case_replays, pairing, family=record.family, target=target, cache=Cache(), kernels={})
-    of_values = record.verdict.kind is VerdictKind.VALUES
+    of_values = record.verdict.kind is VerdictKind.VALUES if record.family not in INVARIANTS else None
     cause = cause_of(record.detail)
     first = _if_wrong(simulated, case) if cause is not None and cause.what is ErrorCause.OVERFLOW else None
     if first is not None and (found := find_overflow(first)) is not None:
@@ -462,7 +463,7 @@ def _locate_in_code(
     cases: Sequence[AnyCase],
     more: Sequence[AnyCase],
     deadline: Deadline,
-    of_values: bool,
+    of_values: bool | None,
 ) -> FaultLocation | None:
     if (first := _if_wrong(replays, cases[0])) is None:
         return None
@@ -478,8 +479,8 @@ def _locate_in_code(
         return replace(special, confirmed=True)
     further, repairs = replays(more, is_over=deadline.is_over), code_repairs(first.kernel)
     location = find_repair(first, rest, repairs, deadline, further)
-    if location is None and not all(replay.original.is_defined for replay in (first, *rest)):
-        return _locate_two([first, *rest], repairs, deadline, of_values)
+    if location is None and of_values is not None:
+        location = _locate_two([first, *rest], repairs, deadline, of_values)
     if special is not None and (location is None or (explains_all and not location.confirmed)):
         return replace(special, cause="")
     return location
@@ -490,6 +491,8 @@ def _locate_two(
 ) -> FaultLocation | None:
     # Memory is misused, and other values are wrong: two bugs if one edit lets every case use memory correctly, and one
     # at another line corrects these values in every case.
+    if all(replay.original.is_defined for replay in replays):
+        return None
     parts = [[replay.part(of_values=judged) for replay in replays] for judged in (False, True)]
     found: list[FaultLocation] = []
     for sides in parts:
