@@ -1,11 +1,12 @@
 """Replays of cases in the simulator, of the original kernel and of patched ones, with the results compared."""
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import jax
 import numpy as np
@@ -192,6 +193,7 @@ class CaseReplay:
     """
 
     together, most_edits = 1, 2**10
+    _of_values: bool | None = None  # whether only values are judged, or only the use of memory; None for both
 
     def __init__(self, case: AnyCase, variation: Variation, kernel: MutableKernel, signed_zeros: bool) -> None:
         self.case = case
@@ -211,9 +213,24 @@ class CaseReplay:
             found += compare_outputs(check.take(run.outputs), expected, signed_zeros=signed_zeros)
         return found
 
+    def part(self, *, of_values: bool) -> Self:
+        """Returns the same call, of which only the values of defined elements are judged, or only the use of memory."""
+        made = copy.copy(self)
+        made._of_values = of_values
+        return made
+
     def is_right(self, run: SimulatedRun) -> bool:
         """Tells whether no element is wrong or undefined, and memory was used correctly."""
-        return run.is_defined and not any(comparison.wrong.any() for comparison in self.compare(run))
+        if not self._of_values and not run.is_defined:
+            return False
+        found = self.compare(run)
+        if self._of_values is None:
+            return not any(comparison.wrong.any() for comparison in found)
+        for new, old, undefined in zip(found, self.comparisons, self.original.undefined, strict=True):
+            wrong = new.wrong if self._of_values else new.wrong & ~old.wrong
+            if (wrong if undefined is None else wrong & ~undefined).any():
+                return False
+        return True
 
     @property
     def is_wrong(self) -> bool:

@@ -620,12 +620,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("negation-dropped", "The sign of a value is wrong", partial(_plant_other, _mistaken("neg"))),
     Operator("function-replaced", "A similar function is called, or none at all", **_both(_OTHERS)),
     Operator("exponent-changed", "An exponent is off by one", _change_exponent),
-    Operator(
-        "reduction-replaced",
-        "Another reduction is taken",
-        _replace_reduction,
-        _repair_reduction,
-    ),
+    Operator("reduction-replaced", "Another reduction is taken", _replace_reduction, _repair_reduction),
     Operator("operation-added", "An operation is one too many", repair=_remove),
     Operator("operand-exchanged", "Another value or reference is used", repair=_exchange),
     Operator(

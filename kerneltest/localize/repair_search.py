@@ -14,9 +14,10 @@ from kerneltest.core.details import ErrorCause
 from kerneltest.core.dtypes import is_float
 from kerneltest.core.source_location import source_line
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Verdict
+from kerneltest.core.verdicts import Verdict, VerdictKind
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Outcome
 from kerneltest.localize.call_operators import call_repairs
 from kerneltest.localize.case_replay import CaseReplay, MutableCall, MutableKernel, Patch, case_replays
@@ -431,13 +432,14 @@ def locate_fault(
     record, deadline = outcome.record, Deadline(seconds)
     evaluated = partial(equation_replays, pairing, family=record.family, cache=Cache(), kernels={})
     simulated = partial(case_replays, pairing, family=record.family, target=target, cache=Cache(), kernels={})
+    of_values = record.verdict.kind is VerdictKind.VALUES if record.family not in INVARIANTS else None
     cause = cause_of(record.detail)
     first = _if_wrong(simulated, case) if cause is not None and cause.what is ErrorCause.OVERFLOW else None
     if first is not None and (found := find_overflow(first)) is not None:
         return LineSearch(found, complete=not deadline.is_met)
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
-    searches = [partial(_locate_in_equations, evaluated), partial(_locate_in_code, simulated)]
+    searches = [partial(_locate_in_equations, evaluated), partial(_locate_in_code, simulated, of_values=of_values)]
     partly: FaultLocation | None = None
     for search in searches if is_interpreted else searches[::-1]:
         location = search([case, *also], more, deadline)
@@ -457,7 +459,11 @@ def _if_wrong(replays: Callable[..., Iterator[R]], case: AnyCase) -> R | None:
 
 
 def _locate_in_code(
-    replays: Callable[..., Iterator[CaseReplay]], cases: Sequence[AnyCase], more: Sequence[AnyCase], deadline: Deadline
+    replays: Callable[..., Iterator[CaseReplay]],
+    cases: Sequence[AnyCase],
+    more: Sequence[AnyCase],
+    deadline: Deadline,
+    of_values: bool | None,
 ) -> FaultLocation | None:
     if (first := _if_wrong(replays, cases[0])) is None:
         return None
@@ -471,11 +477,36 @@ def _locate_in_code(
     )
     if special is not None and explains_all and not special.alternatives:
         return replace(special, confirmed=True)
-    further = replays(more, is_over=deadline.is_over)
-    location = find_repair(first, rest, code_repairs(first.kernel), deadline, further)
+    further, repairs = replays(more, is_over=deadline.is_over), code_repairs(first.kernel)
+    location = find_repair(first, rest, repairs, deadline, further)
+    if location is None and of_values is not None:
+        location = _locate_two([first, *rest], repairs, deadline, of_values)
     if special is not None and (location is None or (explains_all and not location.confirmed)):
         return replace(special, cause="")
     return location
+
+
+def _locate_two(
+    replays: Sequence[CaseReplay], repairs: Sequence[Repair], deadline: Deadline, of_values: bool
+) -> FaultLocation | None:
+    # Memory is misused, and other values are wrong: two bugs if one edit lets every case use memory correctly, and one
+    # at another line corrects these values in every case.
+    if all(replay.original.is_defined for replay in replays):
+        return None
+    parts = [[replay.part(of_values=judged) for replay in replays] for judged in (False, True)]
+    found: list[FaultLocation] = []
+    for sides in parts:
+        sides.sort(key=lambda part: not part.is_wrong)
+        location = find_repair(sides[0], sides[1:], repairs, deadline, ()) if sides[0].is_wrong else None
+        if location is None or location.unexplained:
+            return None
+        found.append(location)
+    memory, values = found
+    if memory.place == values.place:
+        return None
+    tried = tuple(dict.fromkeys(replay.case.id for replay in replays))
+    left = tuple(dict.fromkeys(part.case.id for part in parts[1] if part.is_wrong))
+    return values if of_values else replace(memory, explained=tried, unexplained=left)
 
 
 def _locate_in_equations(

@@ -97,7 +97,14 @@ def _reduce(
     seconds: float,
 ) -> ReducedSuspect | None:
     started, findings = time.monotonic(), wrong.keys()
-    found = minimize(item, case, record, cache, _SHRINKING_SHARE * seconds)
+    own = record.shown.actual
+    is_number = own == own and depends_on_memory(item, case, record, cache) is None
+
+    def is_another(case: AnyCase, record: Record) -> bool:
+        # Wrong numbers are not to end as an element that was never written.
+        return is_number and depends_on_memory(item, case, record, cache) is not None
+
+    found = minimize(item, case, record, cache, _SHRINKING_SHARE * seconds, is_another)
     if found is None:
         return None
     outcome, search, condition, relation = found.outcome, LineSearch(), None, None

@@ -125,7 +125,7 @@ class FaultLocation:
     confirmed: bool  # whether an edit at this line, and only there, repairs the case
     alternatives: tuple[str, ...] = ()  # further lines at which an edit repairs it
     # explained, unexplained: ids of failing cases that the edit repairs and does not repair, if there are both; the
-    # latter probably have another cause
+    # latter probably have another cause. Cases are in both if it repairs their use of memory and leaves values wrong.
     explained: tuple[str, ...] = ()
     unexplained: tuple[str, ...] = ()
     # what goes wrong there, as experiments confirm it, in words that follow "from": `0 / 0`, `a rounding to bfloat16`

@@ -355,11 +355,19 @@ class _TimeIsUp(Exception):  # noqa: N818 - not an error
     pass
 
 
-def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> ShrinkResult | None:
+def minimize(
+    item: Item,
+    case: AnyCase,
+    record: Record,
+    cache: Cache,
+    seconds: float,
+    is_another: Callable[[ExplicitCase, Record], bool] | None = None,
+) -> ShrinkResult | None:
     """Searches for the smallest case that fails as a finding does, in signature and values.
 
-    Candidates are tried in the same order each time. Nothing that the search compiles stays in the cache. The watchdog
-    of the cache's journal ends a candidate that hangs, as in a run.
+    Candidates are tried in the same order each time. Those that `is_another` accepts fail of another bug. Nothing that
+    the search compiles stays in the cache. The watchdog of the cache's journal ends a candidate that hangs, as in a
+    run.
 
     Returns:
       The smallest case. None if the case does not fail again, if it hung or crashed and so must not run again, or if
@@ -374,6 +382,7 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
     if arguments is None or record.verdict in _ENDS_PROCESSES:
         return None
     search = _Search(item, case, record, cache, seconds)
+    search.is_another = is_another or search.is_another
     complete = False
     with suppress(_TimeIsUp):
         if not search.fails(case.signature, arguments):
@@ -392,6 +401,7 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
 class _Search:
     def __init__(self, item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> None:
         self._item, self._record = item, record
+        self.is_another: Callable[[ExplicitCase, Record], bool] = lambda case, record: False
         # Shares the run's pool and journal, but adds to copies, so that nothing is left in the run's cache.
         self._cache = cache.branch()
         self._started = time.perf_counter()
@@ -417,7 +427,7 @@ class _Search:
             raise _TimeIsUp
         self._seen.add(case.id)
         outcome = self._judge(case)
-        if is_same := resembles(self._record, outcome.record):
+        if is_same := resembles(self._record, outcome.record) and not self.is_another(case, outcome.record):
             self._failing.append((case, outcome))
         return is_same
 

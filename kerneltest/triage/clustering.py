@@ -1,10 +1,11 @@
 """Clustering of one kernel's findings by cause: which failure explains which, and what reveals two causes."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kerneltest.core.details import SLIGHT
+from kerneltest.core.details import SLIGHT, Undefined
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, VerdictKind
 from kerneltest.records.schema import Record, Reproducer
@@ -18,15 +19,7 @@ from kerneltest.triage.conditions import (
     signatures_tried,
     two_conditions,
 )
-from kerneltest.triage.symptoms import (
-    OF_ROUNDING,
-    OF_SPECIAL_VALUES,
-    UNORDERED,
-    Effect,
-    Level,
-    Symptom,
-    formula_error,
-)
+from kerneltest.triage.symptoms import OF_ROUNDING, OF_SPECIAL_VALUES, UNORDERED, Effect, Level, Symptom, formula_error
 
 # A cluster: findings that probably have one cause.
 
@@ -47,6 +40,10 @@ class FindingCluster:
     @property
     def signatures(self) -> frozenset[str]:
         return frozenset(record.signature for record in self.records)
+
+    @property
+    def cases(self) -> frozenset[str]:
+        return frozenset(record.case for record in self.records)
 
     @property
     def kinds(self) -> Counter[Kind]:
@@ -103,9 +100,17 @@ def cluster_by_cause(findings: Sequence[Finding], run: PairingRecords) -> list[F
         for is_one in (True, False)
     )
     memory = _merge_nested(cluster_by(of_memory, lambda symptom: symptom.kind))
+    unwritten = _unwritten(pair for cluster in memory for pair in cluster.findings)
+    written = {record.case for record in run.records if record.tier is Tier.SIMULATE} - unwritten.keys()
     causes: list[FindingCluster] = []
     for cause in _cluster_values(values, run):
         same = next((each for each in memory if _coincide(cause, each, run) or _complement(cause, each, run)), None)
+        filled, *others = cause.split(lambda record: _is_filling(record, unwritten))
+        if same is None and any(_is_filling(record, unwritten) for record in filled.records):
+            same = next(each for each in memory if filled.records[0].case in each.cases)
+            if others and not written.isdisjoint(others[0].cases):
+                same.findings += filled.findings
+                (cause,), same = others, None
         if {symptom.effect for _, symptom in cause.findings} == {Effect.DEPENDENT_BITS}:
             same = next(iter([*causes, *memory]), None)  # what is wrong need not be wrong in the same way
         if same is None:
@@ -113,6 +118,24 @@ def cluster_by_cause(findings: Sequence[Finding], run: PairingRecords) -> list[F
         else:
             same.findings += cause.findings
     return causes + memory
+
+
+def _unwritten(findings: Iterable[Finding]) -> dict[str, Undefined]:
+    # The elements that were never written, by case.
+    details = ((record.case, record.detail) for record, _ in findings)
+    return {case: detail for case, detail in details if isinstance(detail, Undefined) and detail.unwritten}
+
+
+def _is_filling(record: Record, unwritten: Mapping[str, Undefined]) -> bool:
+    # Whether an interpreter shows, in a case that leaves elements unwritten, how it fills them.
+    detail, got = unwritten.get(record.case), record.shown.actual
+    if detail is None or record.tier is not Tier.INTERPRET:
+        return False
+    is_filled = got is not None and (math.isnan(got) if isinstance(got, float) else got in _LEAST)
+    return is_filled or (detail.total == record.compared and record.wrong <= detail.count)
+
+
+_LEAST = frozenset(-(2 ** (8 * size - 1)) for size in (1, 2, 4, 8))  # integers, by their bytes
 
 
 def _cluster_values(findings: Sequence[Finding], run: PairingRecords) -> list[FindingCluster]:
@@ -291,6 +314,9 @@ def _split_by_edit(cluster: FindingCluster, known: Mapping[tuple[str, str, str],
     origin, born = next(((origin, fault) for origin, fault in births if fault.unexplained), ("", None))
     if born is None:
         return [cluster]
+    if not {*born.explained}.isdisjoint(born.unexplained):  # it repairs the use of memory, and leaves values wrong
+        unwritten = _unwritten(cluster.findings)
+        return cluster.split(lambda record: is_memory(record) or _is_filling(record, unwritten))
     sides = []
     for ids in ((*born.explained, origin), tuple(each for each in born.unexplained if each != origin)):
         tried = [record for record in cluster.records if record.case in ids]

@@ -6,12 +6,11 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 
 from kerneltest.core.dtypes import DType, is_float, is_integer, parse_dtype
 from kerneltest.core.verdicts import GroupName, VerdictKind
-from kerneltest.records.evidence import HIGHEST, LOWEST, FillExtent, SpecialInput, SpecialValue
+from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 from kerneltest.records.schema import Record, StaticValue
 from kerneltest.triage.symptoms import Level, Symptom
 
@@ -341,14 +340,8 @@ def input_condition(
     lacking, without = _lacked(best, [*bad, *more], others)
     if lacking is not None:
         words, others = f"{words} and no {lacking.value.plural}", without
-    return _unless_by_chance(words, failing, passing, len(others), MOST_EXCEPTIONS, _CHANCE_OF_A_VALUE)
-
-
-def _unless_by_chance(
-    words: str, failing: Sized, passing: Sized, exceptions: int, most_exceptions: float, most_chance: float
-) -> Condition:
-    count, fulfilled = len(failing) + len(passing), len(failing) + exceptions
-    if exceptions > most_exceptions * fulfilled or (fulfilled / count) ** len(failing) > most_chance:
+    count, fulfilled = len(failing) + len(passing), len(failing) + len(others)
+    if len(others) > MOST_EXCEPTIONS * fulfilled or (fulfilled / count) ** len(failing) > _CHANCE_OF_A_VALUE:
         return Condition.unknown(failing, passing)
     return Condition(words, len(failing), fulfilled, count)
 
@@ -380,86 +373,6 @@ def _with_arguments(found: SpecialInput, cases: Sequence[Sequence[SpecialInput]]
 def _preference(found: SpecialInput) -> tuple[bool, int, int, str]:
     # Named arguments first, then the weaker claim.
     return not found.argument, _VALUES.index(found.value), _PARTS.index(found.part), found.argument
-
-
-# Conditions on the magnitudes of inputs: the range in which all failing cases have a number, and passing ones none.
-
-_COUNT = HIGHEST - LOWEST + 1
-_CHANCE_OF_A_RANGE = 1e-4  # probability that all failing cases are in a range by chance, of which there are many
-_MOST_EXCEPTIONS = 0.1  # share of passing cases among those that have a number in the range
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    # Numbers of an argument from one binade to another, of one sign or both ("").
-    argument: str
-    sign: str
-    first: int
-    last: int
-
-    @property
-    def bits(self) -> int:
-        return (2 << self.last) - (1 << self.first)
-
-    @property
-    def is_open(self) -> bool:
-        return self.first == 0 or self.last == _COUNT - 1
-
-    def text(self) -> str:
-        low, high = (f"{2.0 ** (binade + LOWEST):.4g}" for binade in (self.first, self.last + 1))
-        above, below, between = {
-            "": (f"of magnitude {low} or more", f"of magnitude below {high}", f"of magnitude {low} to {high}"),
-            "+": (f"of {low} or more", f"between 0 and {high}", f"from {low} to {high}"),
-            "-": (f"of -{low} or less", f"between -{high} and 0", f"from -{high} to -{low}"),
-        }[self.sign]
-        words = above if self.last == _COUNT - 1 else below if self.first == 0 else between
-        return f"{self.argument} holds a number {words}"
-
-
-def magnitude_condition(
-    failing: Sequence[Record], passing: Sequence[Record], smallest: Record, covered: Sequence[Record] = ()
-) -> Condition:
-    """Returns the range of magnitudes in which all failing cases and fewest passing ones have a number.
-
-    Of two, the open one is preferred, and then the narrower one. Nothing is said if the smallest case, whose numbers
-    were replaced by zeros and ones where that changes nothing, has no number in the range.
-
-    Args:
-      failing, passing: cases of one backend.
-      smallest: the smallest failing case.
-      covered: further failing cases, such as on other backends, which must fulfil it and are not counted.
-    """
-    if not failing or not passing:
-        return Condition.unknown(failing, passing)
-    fitting = []
-    known = [[_masks(case) for case in cases] for cases in ([*failing, *covered], passing)]
-    for (argument, sign), own in _masks(smallest).items():
-        bad, good = (Counter(case.get((argument, sign), 0) for case in cases) for cases in known)
-        for span in _ranges(argument, sign, own, reduce(or_, bad)):
-            if all(mask & span.bits for mask in bad):
-                left = sum(number for mask, number in good.items() if mask & span.bits)
-                fitting.append((left, not span.is_open, bool(sign), span.last - span.first, span.text()))
-    if not fitting:
-        return Condition.unknown(failing, passing)
-    left, *_, words = min(fitting)
-    return _unless_by_chance(words, failing, passing, left, _MOST_EXCEPTIONS, _CHANCE_OF_A_RANGE)
-
-
-def _masks(record: Record) -> Mapping[tuple[str, str], int]:
-    found: dict[tuple[str, str], int] = {}
-    for magnitude in record.magnitudes:
-        found[magnitude.argument, ""] = magnitude.positive | magnitude.negative
-        found[magnitude.argument, "+"], found[magnitude.argument, "-"] = magnitude.positive, magnitude.negative
-    return found
-
-
-def _ranges(argument: str, sign: str, own: int, bad: int) -> Iterator[_Range]:
-    ends = [binade for binade in range(_COUNT) if bad >> binade & 1]
-    for first in [0, *ends]:
-        for last in [*ends, _COUNT - 1]:
-            each = _Range(argument, sign, first, last)
-            if first <= last and own & each.bits and (first, last) != (0, _COUNT - 1):
-                yield each
 
 
 # The signatures that a condition is about: those that fail, and those that would pass.

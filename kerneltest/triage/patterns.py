@@ -5,8 +5,8 @@ those that could show otherwise are wrong at each of its indices.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from kerneltest.core.verdicts import GroupName
 from kerneltest.records.evidence import EVERY_ELEMENT, AxisFootprint, PatternKind
@@ -32,71 +32,62 @@ class _Region:
     # A kind of region along an axis: the indices in it, by the axis' length and block and by a number.
     words: str  # with places for the axis and the number
     bits: Callable[[int, int, int], int]
-    # the numbers of the regions that fit some indices, by these, the axis' length and its block; those without a number
-    # have 0
-    numbers: Callable[[int, int, int], Iterable[int]] = lambda bits, length, block: (0,)
+    # the number of the region that fits some indices, by these, the axis' length and its block
+    number: Callable[[int, int, int], int] = lambda bits, length, block: 0
     blocked: bool = False  # whether it needs blocks of more than one element
 
 
-def _first(bits: int) -> int:
+def _first(bits: int, *_: int) -> int:
     return (bits & -bits).bit_length() - 1
-
-
-def _past_last_full(length: int, block: int, number: int) -> int:
-    return _up_to(length) & ~_up_to(length // block * block)
 
 
 def _last_block(length: int, block: int, number: int) -> int:
     return _up_to(length) & ~_up_to((length - 1) // block * block)
 
 
+def _blocked(words: str, bits: Callable[[int, int, int], int]) -> _Region:
+    return _Region(f"{words} block of {{axis}}", bits, blocked=True)
+
+
+def _but(bits: Callable[[int, int, int], int]) -> Callable[[int, int, int], int]:
+    return lambda n, b, k: _up_to(n) & ~bits(n, b, k)
+
+
 # In order of preference, if several fit equally well.
 _REGIONS = (
-    _Region("only past the last full block of {axis}", _past_last_full, blocked=True),
-    _Region("only in the last block of {axis}", _last_block, blocked=True),
-    _Region("only in the first block of {axis}", lambda n, b, k: _up_to(min(b, n)), blocked=True),
-    _Region("everywhere but in the first block of {axis}", lambda n, b, k: _up_to(n) & ~_up_to(b), blocked=True),
-    _Region(
-        "everywhere but in the last block of {axis}", lambda n, b, k: _up_to(n) & ~_last_block(n, b, k), blocked=True
-    ),
+    _blocked("only past the last full", lambda n, b, k: _up_to(n) & ~_up_to(n // b * b)),
+    _blocked("only in the last", _last_block),
+    _blocked("only in the first", lambda n, b, k: _up_to(min(b, n))),
+    _blocked("everywhere but in the first", _but(lambda n, b, k: _up_to(b))),
+    _blocked("everywhere but in the last", _but(_last_block)),
     _Region("only at index 0 of {axis}", lambda n, b, k: 1),
     _Region("only at the last index of {axis}", lambda n, b, k: 1 << n - 1),
-    _Region("everywhere but at index 0 of {axis}", lambda n, b, k: _up_to(n) & ~1),
+    _Region("everywhere but at index 0 of {axis}", _but(lambda n, b, k: 1)),
     _Region("everywhere but at the last index of {axis}", lambda n, b, k: _up_to(n - 1)),
-    _Region(
-        "only at index {number} of each block of {axis}",
-        lambda n, b, k: _every(b, k, n),
-        lambda bits, n, b: (_first(bits) % b,),
-        blocked=True,
+    replace(
+        _blocked("only at index {number} of each", lambda n, b, k: _every(b, k, n)),
+        number=lambda bits, n, b: _first(bits) % b,
     ),
-    _Region(
-        "only at the last index of each block of {axis}", lambda n, b, k: _every(b, b - 1, n) | 1 << n - 1, blocked=True
-    ),
+    _blocked("only at the last index of each", lambda n, b, k: _every(b, b - 1, n) | 1 << n - 1),
     _Region("only in the first half of {axis}", lambda n, b, k: _up_to(n // 2)),
-    _Region("only in the second half of {axis}", lambda n, b, k: _up_to(n) & ~_up_to(n // 2)),
+    _Region("only in the second half of {axis}", _but(lambda n, b, k: _up_to(n // 2))),
     _Region("only at even indices of {axis}", lambda n, b, k: _every(2, 0, n)),
     _Region("only at odd indices of {axis}", lambda n, b, k: _every(2, 1, n)),
     _Region(
         "only in block {number} of {axis}",
         lambda n, b, k: _up_to(n) & _up_to((k + 1) * b) & ~_up_to(k * b),
-        lambda bits, n, b: (_first(bits) // b,),
+        lambda bits, n, b: _first(bits) // b,
         blocked=True,
     ),
-    _Region("only at index {number} of {axis}", lambda n, b, k: _up_to(n) & 1 << k, lambda bits, n, b: (_first(bits),)),
+    _Region("only at index {number} of {axis}", lambda n, b, k: _up_to(n) & 1 << k, _first),
     _Region(
         "only at the last {number} indices of {axis}",
-        lambda n, b, k: _up_to(n) & ~_up_to(n - k),
-        lambda bits, n, b: (n - _first(bits),),
+        _but(lambda n, b, k: _up_to(n - k)),
+        lambda bits, n, b: n - _first(bits),
     ),
+    _Region("only from index {number} of {axis} on", _but(lambda n, b, k: _up_to(k)), _first),
     _Region(
-        "only from index {number} of {axis} on",
-        lambda n, b, k: _up_to(n) & ~_up_to(k),
-        lambda bits, n, b: (_first(bits),),
-    ),
-    _Region(
-        "only below index {number} of {axis}",
-        lambda n, b, k: _up_to(min(k, n)),
-        lambda bits, n, b: (bits.bit_length(),),
+        "only below index {number} of {axis}", lambda n, b, k: _up_to(min(k, n)), lambda bits, *_: bits.bit_length()
     ),
 )
 
@@ -143,7 +134,7 @@ def _along(name: str, axes: Sequence[AxisFootprint], telling: Sequence[int]) -> 
     for region in _REGIONS:
         if region.blocked and any(block < 2 for _, block, _ in cases):
             continue
-        fitting = Counter(k for n, b, bits in known for k in region.numbers(bits, n, b))
+        fitting = Counter(region.number(bits, n, b) for n, b, bits in known)
         for number, _ in fitting.most_common(_MOST_NUMBERS):
             if all((bits or 0) & ~region.bits(n, b, number) == 0 for n, b, bits in cases):
                 filled = sum(bits == region.bits(n, b, number) for n, b, bits in known)

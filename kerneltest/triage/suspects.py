@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kerneltest.core.details import SLIGHT, Mismatch, without_numbers
+from kerneltest.core.details import SLIGHT, MemoryFault, Mismatch, without_numbers
 from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
 from kerneltest.records.evidence import EVERY_ELEMENT, OF_MEMORY, ValueRelation
@@ -30,7 +30,6 @@ from kerneltest.triage.conditions import (
     features,
     input_condition,
     join_clauses,
-    magnitude_condition,
     most_basic_failures,
     signature_condition,
     signatures_tried,
@@ -111,7 +110,7 @@ class Suspect:
     def fault(self) -> FaultLocation | None:
         """The location of the fault; None if none was found, or if the edit there leaves some of its findings wrong."""
         found = self.reproducer.fault if self.reproducer is not None else None
-        left = frozenset(found.unexplained) if found is not None else frozenset()
+        left = {*found.unexplained}.difference(found.explained) if found is not None else set()
         return None if any(record.case in left for record in self.findings) else found
 
     @property
@@ -143,7 +142,7 @@ class Suspect:
 
     @property
     def headline(self) -> str:
-        """The symptom in words and what an experiment found to cause it, without the condition."""
+        """The symptom in words and what an experiment found to cause it, without the condition and the edit."""
         relation = self.relation
         if relation is None or self.effect is Effect.OTHER:
             return self._symptom() + self._cause
@@ -166,21 +165,42 @@ class Suspect:
                 return f"{self.effect} by {self.subject}"
             case Effect.DEPENDENT_BITS:
                 return f"{self.effect} {self.subject}"
+            case Effect.OUT_OF_BOUNDS if dtype := self._overflowing_dtype():
+                return f"{dtype} offset overflows: {self.subject}"
             case Effect.RACE if self.subject:
                 return f"{self.effect} for {self.subject}"
             case _:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
 
+    def _overflowing_dtype(self) -> str:
+        # The dtype of the offsets with its article, if all findings are of one that overflows; or "".
+        details = [record.detail for record in self.findings if is_memory(record)]
+        bits = {
+            detail.overflow.bits if isinstance(detail, MemoryFault) and detail.overflow else 0 for detail in details
+        }
+        most = max(bits, default=0) if len(bits) == 1 else 0
+        return f"an int{most + 1}" if most % 2 else f"a uint{most}" if most else ""
+
+    @property
+    def _shown_fault(self) -> FaultLocation | None:
+        # The location of the fault, if the smallest case shows the symptom.
+        smallest = self._smallest
+        return self.fault if smallest and symptom(smallest).kind == (self.effect, self.subject) else None
+
     @property
     def _cause(self) -> str:
-        fault, smallest = self.fault, self._smallest
-        if fault is None or smallest is None or symptom(smallest).kind != (self.effect, self.subject):
+        fault, smallest = self._shown_fault, self._smallest
+        if fault is None or smallest is None or not fault.cause:
             return ""
-        if fault.cause:
-            several = len({record.dtype for record in self.findings}) > 1  # what fails in each is named by none
-            dtype = rf"\b{re.escape(smallest.dtype)}\b"
-            return f" from {re.sub(dtype, 'the dtype', fault.cause) if several else fault.cause}"
-        return f": {fault.words}" if self.effect in _VAGUE and fault.confirmed else ""
+        several = len({record.dtype for record in self.findings}) > 1  # what fails in each is named by none
+        dtype = rf"\b{re.escape(smallest.dtype)}\b"
+        return f" from {re.sub(dtype, 'the dtype', fault.cause) if several else fault.cause}"
+
+    @property
+    def _edit(self) -> str:
+        # What repairs a symptom that does not say what happened, in words that follow the condition.
+        fault = self._shown_fault if self.relation is None and self.effect in _VAGUE else None
+        return f": {fault.words}" if fault is not None and fault.confirmed and not fault.cause else ""
 
     def _slight_error(self) -> str:
         # An integer is never slightly off: a position or a code beside the right one is another. Neither is an element
@@ -217,7 +237,7 @@ class Suspect:
         if pattern == EVERY_ELEMENT and (self.everywhere or is_memory(self.example)):
             pattern = ""  # it says no more
         what = f"{self.headline}, {pattern}," if pattern else self.headline
-        return f"{what} where {self.condition}" if self.condition else what.rstrip(",")
+        return (f"{what} where {self.condition}" if self.condition else what.rstrip(",")) + self._edit
 
     @property
     def symptom_and_condition(self) -> str:
@@ -245,8 +265,9 @@ def is_same_bug(
 ) -> bool:
     """Returns whether two suspects of one tier have the same symptom and condition, smallest case or line at fault.
 
-    They are two bugs if an edit that repairs one of them leaves the other wrong. Such an edit fits by chance too often
-    if both are imprecise in the same cases, and shows nothing if it repairs the smallest case of both.
+    They are two bugs if an edit that repairs one of them leaves the other wrong. If both are imprecise, such an edit
+    fits by chance too often, unless one at another line repairs the other. It shows nothing if it repairs the smallest
+    case of both.
 
     What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
     Each suspect comes with its symptom and condition, which take time to find.
@@ -254,11 +275,12 @@ def is_same_bug(
     (one, title), (other, its_title) = entitled, other_entitled
     if one.level in BEFORE_VALUES or other.level in BEFORE_VALUES:
         return False
-    if title == its_title and (one.level is Level.PRECISION or _have_same_case(one, other)):
+    if title == its_title and _have_same_case(one, other):
         return True
+    are_imprecise = title == its_title and one.level is Level.PRECISION
     for fixed, left in ((one, other), (other, one)):
         if fixed.fault is not None and any(record.case in fixed.fault.unexplained for record in left.findings):
-            return False
+            return are_imprecise and left.reproducer is not None and not _have_own_lines(fixed.fault, left.fault)
     if title == its_title:
         return True
     if _have_same_case(one, other) and is_memory(one.example) is not is_memory(other.example):
@@ -270,6 +292,10 @@ def is_same_bug(
     if one.fault is not None and other.fault is not None and one.fault.place == other.fault.place:
         return True
     return _have_same_case(one, other) and one.example.backend == other.example.backend
+
+
+def _have_own_lines(one: FaultLocation, other: FaultLocation | None) -> bool:
+    return other is not None and {one.place, *one.alternatives}.isdisjoint((other.place, *other.alternatives))
 
 
 def _have_same_case(one: Suspect, other: Suspect) -> bool:
@@ -359,10 +385,7 @@ _ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Leve
 
 
 def _suspect(
-    pairing: str,
-    cluster: FindingCluster,
-    run: PairingRecords,
-    known: Mapping[tuple[str, str, str], Reproducer],
+    pairing: str, cluster: FindingCluster, run: PairingRecords, known: Mapping[tuple[str, str, str], Reproducer]
 ) -> Suspect:
     records, findings = run.records, tuple(cluster.records)
     backend = Counter(record.backend for record in findings).most_common(1)[0][0]
@@ -382,9 +405,6 @@ def _suspect(
         [r.special_inputs for r in good],
         [r.special_inputs for r in covered if r.special_inputs],
     )
-    is_special = bool(inputs.words)
-    if not is_special and reproducer is not None and effect not in OF_ROUNDING:
-        inputs = magnitude_condition(failing_here, good, reproducer.record, [r for r in findings if r.magnitudes])
     return Suspect(
         id="",
         pairing=pairing,
@@ -402,7 +422,7 @@ def _suspect(
             [features(each) for each in {r.signature: r for r in here if r.signature not in tried}.values()],
         ),
         inputs=inputs,
-        everywhere=not is_special and _is_everywhere(findings, records, cases),
+        everywhere=not inputs.words and _is_everywhere(findings, records, cases),
         reproducer=reproducer,
     )
 

@@ -38,6 +38,7 @@ def search_case(
     seconds: float = 30.0,
     backend: str = "simulate:sm_90",
     family: str = "drawn",
+    verdict: Verdict = Verdict.MISMATCH,
     **more: Any,
 ) -> LineSearch:
     """The result of a search for the line behind a failing case."""
@@ -47,6 +48,6 @@ def search_case(
         dtype=signature.dtype,
         group="special", family=family, signature=str(signature), dims=dict(signature.dims),
         dtypes=dict(signature.dtypes), statics=dict(signature.statics), target="", case=case.id,
-        verdict=Verdict.MISMATCH,
+        verdict=verdict,
     )  # fmt: skip
     return locate_fault(pairing, case, Outcome(record), seconds=seconds, **more)

@@ -10,6 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
+from kerneltest.core.verdicts import Verdict
 from kerneltest.records.schema import FaultLocation
 from tests.corpus import TWINS, Twin
 from tests.corpus.twin import edited
@@ -120,6 +121,23 @@ def test_the_faulty_line_is_named(name: str, case: dict[str, Any], line: str, wo
     assert words in found.words
     assert found.confirmed == certain
     assert not (certain and found.alternatives)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text", "is_partial"), [(Verdict.UNWRITTEN, "< length", True), (Verdict.MISMATCH, "y_ref", False)]
+)
+def test_elements_that_were_never_written_and_other_wrong_values_have_a_line_each(
+    verdict: Verdict, text: str, is_partial: bool
+) -> None:
+    bugs = ("the mask drops the last element", "the first operand is added to itself")
+    changes = tuple(change for bug in bugs for change in TWINS[f"vector_add.blocked: {bug}"].edit.changes)
+    pairing = edited("two bugs", "vector_add.blocked", "vector_add_blocked", changes).broken()
+    cases = [make_case(pairing, dict(n=n), x=2.0) for n in (3, 5)]
+    found = locate_case(pairing, cases[0], verdict=verdict, also=cases[1:])
+    assert found is not None
+    assert text in found.operation
+    assert {each.id for each in cases}.issubset(found.explained) is is_partial
+    assert set(found.unexplained).issubset(found.explained)
 
 
 def test_a_constant_that_is_wrong_at_its_definition_is_not_confirmed_elsewhere() -> None:

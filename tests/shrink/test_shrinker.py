@@ -271,6 +271,13 @@ def test_an_access_outside_keeps_its_line_and_a_kernel_that_does_not_lower_has_n
     assert made.outcome.record.verdict == "compile_error"
 
 
+def test_a_case_that_has_another_bug_is_no_smallest_case() -> None:
+    item, case, record, cache = first_finding(make_pairing(double, same))
+    made = minimize(item, case, record, cache, LONG, lambda case, record: record.dims["n"] < 3)
+    assert made is not None
+    assert made.case.signature.dims == (("n", 3),)
+
+
 def test_the_time_limit_is_checked_before_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     item, case, record, cache = first_finding(make_pairing(two_bugs, same), verdict="mismatch")
     assert minimize(item, case, record, cache, 0.0) is None

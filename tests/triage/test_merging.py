@@ -15,13 +15,14 @@ from kerneltest.core.details import (
     MismatchCause,
     Nondeterministic,
     Race,
+    Undefined,
     Visit,
 )
 from kerneltest.records.evidence import Evidence, Pattern, PatternKind
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.report.text.suspect_text import describe_suspect
 from kerneltest.triage.suspects import find_suspects
-from tests.written import PAIRING, case
+from tests.written import PAIRING, PASS, case
 
 LENGTHS = (1, 15, 16, 17, 31, 32, 33, 48, 49, 64)
 FAMILIES = (("structural", "ones"), ("structural", "ties"), ("numeric", "normal"), ("special", "nan_first"))
@@ -53,6 +54,7 @@ def _wrong(got: float, wanted: float = 1.0, off: float | None = None) -> tuple[s
 EVERYWHERE = (*_wrong(3.0)[:2], replace(_wrong(3.0)[2], pattern=Pattern(PatternKind.EVERYWHERE)))
 RACE = "race", Race("k", "o_ref", "[0]", ()), Evidence()
 CHANGES = "nondeterministic", Nondeterministic("output 0", (0,), "1", "2", 1, 4), Evidence()
+UNWRITTEN = "unwritten", Undefined("output 0", True, 1, PASS.compared, "[0]"), Evidence()
 OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), "x_ref", "[9]", "a load"), Evidence()
 
 
@@ -77,6 +79,10 @@ OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), 
           "interpret": lambda n, family: _wrong(3.0) if n > 32 else None},
          ["an access out of bounds: load of x_ref where n is not a multiple of its block, 16",
           "wrong values where n is over 32"]),
+        # an interpreter shows elements that were never written as NaN; what is wrong elsewhere is another bug
+        ({"simulate:sm_90": lambda n, family: UNWRITTEN if n % 16 else _wrong(3.0),
+          "interpret": lambda n, family: _wrong(float("nan")) if n % 16 else _wrong(3.0)},
+         ["unwritten elements", "wrong values"]),
         # a formula that is nearly right is the imprecision that others of its cases show
         ({"interpret": lambda n, family: _wrong(0.999, off=0.001) if family == "ones" and n == 1
           else _wrong(0.999) if family != "ones" else None},
@@ -89,7 +95,7 @@ OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), 
          ["wrong values"]),
     ],
     ids=["race and device", "race and nondeterminism", "out of bounds and device", "every element", "two bugs",
-         "nearly right", "nearly right and NaN", "wrong and NaN"],
+         "unwritten", "nearly right", "nearly right and NaN", "wrong and NaN"],
 )  # fmt: skip
 def test_a_bug_that_shows_in_several_ways_is_one_suspect(runs: dict[str, Fails], titles: list[str]) -> None:
     records = [record for backend, fails in runs.items() for record in _run(backend, fails)]
@@ -160,6 +166,42 @@ def test_a_partial_repair_that_repairs_the_smallest_case_of_both_parts_splits_no
     suspects = find_suspects(records, {PAIRING: {"n": 16}}, smallest)
     assert len(suspects) == count
     assert (suspects[0].fault is None) is (count == 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "count"), [("k.py:9", 2), ("k.py:5", 1), ("k.py:7", 1), ("", 1), (None, 2)],
+    ids=["own line", "same line", "possibly the same line", "no line", "not reduced yet"],
+)  # fmt: skip
+def test_roundings_are_two_bugs_if_each_has_a_line_of_its_own(line: str | None, count: int) -> None:
+    records = _run("interpret", lambda n, family: _wrong(0.999) if family in ("ones", "ties") else None)
+    ones, ties = ([r.case for r in records if r.verdict.is_finding and r.family == each] for each in ("ones", "ties"))
+    partial = FaultLocation(
+        "k.py:5", "x", "it fixes some", False, ("k.py:7",), explained=(*ones,), unexplained=(*ties,)
+    )
+    whole = FaultLocation(line, "y", "it fixes the others", True) if line else None
+    faults = [(ones[0], partial), *([(ties[0], whole)] if line is not None else [])]
+    smallest = [
+        Reproducer(
+            origin, case(verdict="mismatch", case="made", evidence=Evidence(arguments={"x": origin})), 0, 9, True, fault
+        )
+        for origin, fault in faults
+    ]
+    assert len(find_suspects(records, {PAIRING: {}}, smallest)) == count
+
+
+def test_a_repair_of_memory_that_leaves_values_wrong_shows_two_bugs() -> None:
+    records = _run(SIMULATED, lambda n, family: UNWRITTEN)
+    records += _run("interpret", lambda n, family: _wrong(float("nan") if n == 1 else 3.0))
+    records = [replace(record, wrong=record.compared) for record in records]
+    left = [record.case for record in records if record.dims["n"] > 1]
+    fault = FaultLocation(
+        "k.py:5", "i < n", "fixes it", False, explained=(records[0].case, *left), unexplained=(*left,)
+    )
+    made = case(verdict="unwritten", case="made", signature="n=1", backend=SIMULATED)
+    memory, values = find_suspects(records, {PAIRING: {}}, [Reproducer(records[0].case, made, 0, 9, True, fault)])
+    assert (memory.title, memory.fault) == ("unwritten elements", fault)
+    assert values.title == "wrong values"
+    assert values.fault is None
 
 
 def test_findings_that_depend_on_inputs_are_not_split_by_lengths() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from kerneltest.core.details import (
     Access,
     Detail,
     ErrorCause,
+    IndexOverflow,
     MemoryFault,
     Mismatch,
     MismatchCause,
@@ -76,6 +78,11 @@ def _outside(n: int, dtype: str, group: str) -> Any:
     return ("out_of_bounds", _load(n, 7), Evidence()) if n > 16 else None
 
 
+def _overflowing(bits: int, n: int, dtype: str, group: str) -> Any:
+    fault = replace(_load(n, 7), overflow=IndexOverflow("2 x 3", bits, 5, 6))
+    return ("out_of_bounds", fault, Evidence()) if n > 16 else None
+
+
 def _outside_somewhere(n: int, dtype: str, group: str) -> Any:
     return ("out_of_bounds", MemoryFault("", Visit(Access.LOAD), ""), Evidence()) if n > 16 else None
 
@@ -114,6 +121,10 @@ def _of(records: Sequence[Record], *smallest: Reproducer) -> tuple[Suspect, ...]
         (_run(_lost), ["NaN where x holds a NaN"]),
         (_run(_outside, "simulate:sm_90"),
          ["an access out of bounds: load of x_ref where n is longer than its block, 16"]),
+        (_run(partial(_overflowing, 31), "simulate:sm_90"),
+         ["an int32 offset overflows: load of x_ref where n is longer than its block, 16"]),
+        (_run(partial(_overflowing, 32), "simulate:sm_90"),
+         ["a uint32 offset overflows: load of x_ref where n is longer than its block, 16"]),
         (_run(_outside_somewhere, "interpret-tpu"),
          ["an access out of bounds where n is longer than its block, 16"]),
         (_run(_unlowered, "lower:sm_90"), ["does not lower where dtype is bfloat16"]),
@@ -147,9 +158,10 @@ def _of(records: Sequence[Record], *smallest: Reproducer) -> tuple[Suspect, ...]
          ["wrong values where dtype is float32 and n is longer than its block, 16",
           "wrong values where n is shorter than its block, 16"]),
     ],
-    ids=["none", "no finding", "structure", "precision", "special", "memory", "unknown memory", "build", "two tiers",
-         "seen twice", "two targets", "target and device", "device", "hidden by an access", "access and values",
-         "structure and precision", "memory and special", "values and build", "values beside build", "two conditions"],
+    ids=["none", "no finding", "structure", "precision", "special", "memory", "int32", "uint32", "unknown memory",
+         "build", "two tiers", "seen twice", "two targets", "target and device", "device", "hidden by an access",
+         "access and values", "structure and precision", "memory and special", "values and build",
+         "values beside build", "two conditions"],
 )  # fmt: skip
 def test_a_bug_is_one_suspect_and_two_are_two(records: list[Record], titles: list[str]) -> None:
     assert [suspect.title for suspect in _of(records)] == titles
@@ -273,6 +285,14 @@ def test_a_title_says_what_an_experiment_showed(evidence: Evidence, fault: Fault
     (suspect,) = _of([record], Reproducer(record.case, record, 0, 9, True, fault))
     assert suspect.title == title
     assert sum(fault.words in text for text in describe_suspect(suspect).texts) == 1
+
+
+def test_a_title_states_when_before_it_quotes_an_edit() -> None:
+    records = _run(_tail)
+    first = next(record for record in records if record.verdict.is_finding)
+    fault = FaultLocation("k.py:5", "x", "adding 1 fixes the result", True)
+    (suspect,) = _of(records, Reproducer(first.case, first, 0, 9, True, fault))
+    assert suspect.title == "wrong values where n is not a multiple of its block, 16: adding 1 fixes the result"
 
 
 @pytest.mark.parametrize("records", [_run(_tail), _run(_outside, "simulate:sm_90"), _run(_unlowered, "lower:sm_90")])
