@@ -24,7 +24,7 @@ from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.machine import UnknownError
-from kerneltest.trace.tracing import Literals, Traced, rounded_literals
+from kerneltest.trace.tracing import Literals, Traced, rounded_literals, written_decimals
 from kerneltest.trace.walk import converts_floats_to_integers, rounds_explicitly
 
 _MAX_BYTES = 2**26  # of comparisons, and of samples
@@ -106,7 +106,7 @@ class FormulaStore:
                     self.literals[traced] = literals
                     found = _promote(traced, literals=literals)
             elif (wide := trace_wide()) is not None:
-                found = _promote(replace(wide, sites=traced.sites))
+                found = _promote(replace(wide, sites=traced.sites), literals=written_decimals(traced))
                 if (literals := rounded_literals(traced, wide)) is not None:
                     self.literals[traced] = literals
                     self.own_kernels.pop(traced, None)

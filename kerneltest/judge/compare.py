@@ -189,7 +189,7 @@ def without_doubted(
         claimed = np.where(np.isfinite(each.error), each.error, magnitude(each.wanted))
         size = magnitude(each.wanted)
         lost = (_DOUBTED * own >= claimed) | ((_DOUBTED * own >= size) & (own > noise))
-        doubted = each.wrong & np.isfinite(each.wanted) & lost & (own > 0)
+        doubted = each.wrong & np.where(np.isfinite(each.wanted), lost & (own > 0), np.isinf(own))
         if number_lost := int(doubted.sum()):
             count += number_lost
             kept[number] = replace(

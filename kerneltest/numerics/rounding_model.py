@@ -43,13 +43,24 @@ def _split(values: Array, fmt: FloatFormat) -> Array:
 def is_short(number: float, fmt: FloatFormat) -> bool:
     """Returns whether a number of a format is likely what its author wrote, and not the rounding of such as 0.1.
 
-    It has half the format's bits, or is the sum or difference of three powers of two; or it is not finite.
+    It has half of float32's bits, or is the sum or difference of three powers of two; or it is not finite. One of 16
+    bits, of which most are such sums, is its shortest decimal.
     """
     if not math.isfinite(number):
         return True
     digits = significant_digits(number)
+    if fmt.precision < FLOAT32.precision:
+        return shortest_decimal(number, fmt) == number
     powers = (digits ^ (3 * digits)).bit_count()  # in the sum or difference that has the fewest
     return digits < 2 ** (fmt.precision // 2) or powers <= 3
+
+
+def shortest_decimal(number: float, fmt: FloatFormat) -> float:
+    """Returns the shortest decimal that rounds to a number of 16 bits; a power of two and the largest number stay."""
+    if significant_digits(number) in (0, 1, 2**fmt.precision - 1):
+        return number
+    decimals = np.array([float(f"{number:.{length}g}") for length in range(1, 8)])
+    return float(decimals[round_to_nearest(decimals, fmt) == number][0])
 
 
 def significant_digits(number: float) -> int:

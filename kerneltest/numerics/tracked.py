@@ -332,10 +332,15 @@ def _copy_function(function: FunctionType, copies: dict[int, FunctionType], tabl
     return made
 
 
-# The names that code and the functions nested in it look up as globals or attributes.
+_COMPLEX = "complex"
+
+
+# The names that code and the functions nested in it look up as globals or attributes; that of the type, for constants
+# such as 1j.
 def _global_names(code: CodeType) -> set[str]:
     nested = (const for const in code.co_consts if isinstance(const, CodeType))
-    return set(code.co_names).union(*map(_global_names, nested))
+    numbers = {_COMPLEX for const in code.co_consts if isinstance(const, complex)}
+    return set(code.co_names).union(numbers, *map(_global_names, nested))
 
 
 def _is_table(value: object) -> bool:
@@ -352,10 +357,19 @@ def _is_container(value: object) -> bool:
 
 def calls_linear_algebra(function: object) -> bool:
     """Returns whether an oracle, or a function of the same user that it calls, names a module or function for it."""
+    return _names(function, linear_algebra.MODULES, {"linalg"})
+
+
+def uses_complex_numbers(function: object) -> bool:
+    """Returns whether an oracle, or a function of the same user that it calls, names complex numbers or a transform."""
+    return _names(function, ("numpy.fft", "scipy.fft"), {_COMPLEX, "complex64", "complex128", "fft", "imag", "angle"})
+
+
+def _names(function: object, modules: tuple[str, ...], words: set[str]) -> bool:
     seen: set[int] = set()
 
-    def calls(each: object) -> bool:
-        if _home(each).startswith(linear_algebra.MODULES):
+    def reaches(each: object) -> bool:
+        if _home(each).startswith(modules):
             return True
         each = getattr(each, "func", each)
         if not isinstance(each, FunctionType) or id(each) in seen or _home(each).startswith(_LIBRARIES):
@@ -367,9 +381,9 @@ def calls_linear_algebra(function: object) -> bool:
         for cell in each.__closure__ or ():
             with suppress(ValueError):  # an empty cell
                 used.append(cell.cell_contents)
-        return "linalg" in names or any(map(calls, used))
+        return not words.isdisjoint(names) or any(map(reaches, used))
 
-    return calls(function)
+    return reaches(function)
 
 
 # The module of a function, or the name of a module.

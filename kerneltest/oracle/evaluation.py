@@ -21,7 +21,7 @@ from kerneltest.numerics.bounds import Evaluate, OracleCase, distance
 from kerneltest.numerics.closed_forms import perturb_randomly
 from kerneltest.numerics.rounding_bounds import FLOOR_FORMAT, formula_bounds
 from kerneltest.numerics.samples import Operand, raise_own_mistake
-from kerneltest.numerics.tracked import calls_linear_algebra, instrument
+from kerneltest.numerics.tracked import calls_linear_algebra, instrument, uses_complex_numbers
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.tracing import named_outputs
@@ -173,7 +173,11 @@ def expect(
     @functools.cache
     def own_error() -> tuple[Array, ...]:
         check_again()
-        return _own_error(evaluate, wide, values, ties=not calls_linear_algebra(pairing.oracle))
+        most = _own_error(evaluate, wide, values, ties=not calls_linear_algebra(pairing.oracle))
+        if uses_complex_numbers(pairing.oracle):
+            with suppress(Failure):  # of an oracle that checks its inputs
+                most = tuple(_convention(evaluate, wide, values, most))
+        return most
 
     if bitwise or isinstance(pairing.tolerance, Exact):
         return Expectation(values, flushed, None, defined, own_error=own_error)
@@ -263,6 +267,28 @@ def _own_error(
     return tuple(most)
 
 
+# The error of an oracle in complex numbers where zeros, infinities and NaN decide its result, which is a convention:
+# NumPy has NaN + inf j for 1j * inf, 0 for the sign of -0, and few of C's rules of infinities (annex G). It is infinite
+# where a result that is not finite becomes one with ones for infinities, or is the same for any number in place of NaN.
+def _convention(
+    evaluate: Evaluate, wide: Mapping[str, Array], values: tuple[Array, ...], most: tuple[Array, ...]
+) -> Iterator[Array]:
+    def changed(changes: Callable[[Array], Array], number: float) -> tuple[Array, ...]:
+        return evaluate(
+            {
+                path: np.where(changes(value), np.copysign(number, value), value) if is_float(value.dtype) else value
+                for path, value in wide.items()
+            }
+        )
+
+    nonzero, bounded = changed(lambda value: value == 0, 1e-300), changed(np.isinf, 1.0)
+    numbers = (changed(lambda value: ~np.isfinite(value), number) for number in (1.0, 3.0))
+    for value, own, near, one, *both in zip(values, most, nonzero, bounded, *numbers, strict=True):
+        unknown = np.where(np.isnan(near) & np.isnan(one) & (both[0] != both[1]), 0.0, np.inf)
+        moved = np.maximum(own, distance(near, value) + distance(one, value))
+        yield np.where(np.isfinite(value), moved, unknown)
+
+
 def _nudged(values: Array, number: int) -> Array:
     if values.dtype != np.float64:
         return values
@@ -337,6 +363,9 @@ def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[ShapeDty
         if value.shape != output.shape:
             sentence = "{output} has shape {shape}, the kernel's has {wanted}"
             raise _oracle_error(sentence, output=which, shape=str(value.shape), wanted=str(output.shape))
+        if output.dtype.kind == "c":
+            sentence = "{output} would be of {dtype}: have kernel and oracle return the real and the imaginary part"
+            raise _oracle_error(sentence, output=which, dtype=str(output.dtype))
         kind = "float" if is_float(output.dtype) else "integer" if is_integer(output.dtype) else "bool"
         fits = value.dtype == np.bool_ or (kind != "bool" and is_integer(value.dtype))
         if not fits and not (kind == "float" and is_float(value.dtype)):

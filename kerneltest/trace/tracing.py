@@ -19,6 +19,7 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.numerics.rounding_model import shortest_decimal
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
 from kerneltest.trace.jax_compat.jax_triton import is_jax_triton_call, read_call
@@ -490,20 +491,25 @@ def _is_near(rounded: Array, numbers: Array, dtype: DType) -> bool:
     return np.allclose(rounded, numbers, float_format(dtype).unit_roundoff, 0, equal_nan=True)
 
 
+def written_decimals(own: Traced) -> Literals:
+    """Returns the decimals for which a trace in float64 has literals of 16 bits: those that their author rounded."""
+    dtypes = ((each, float_dtype(getattr(each, "dtype", None))) for each in iter_constants(own.jaxpr))
+    narrow = {float(n): d for n, d in dtypes if d is not None and d.itemsize == 2 and not np.ndim(n) and np.isfinite(n)}
+    wide = np.dtype(np.float64)
+    return {(d, n): shortest_decimal(n, float_format(dtype)) for n, dtype in narrow.items() for d in (dtype, wide)}
+
+
 def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
     """Returns a kernel's literals as its trace in float64 has them; None unless it rounds some to 16 bits, and no more.
 
     Its constants are then those of that trace, each rounded to its own dtype by at most one unit roundoff. Those that
-    16 bits do not represent are numbers in a dtype of the inputs: a table, or a number in a narrower dtype, was rounded
-    by its author.
+    16 bits do not represent are numbers in a dtype of the inputs, which their author may have rounded: then they are
+    the shortest decimals. A table, or a number in a narrower dtype, was rounded by its author.
     """
-    given, constants, exact = (
-        {leaf.dtype for leaf in own.inputs},
-        [*iter_constants(own.jaxpr)],
-        [*iter_constants(wide.jaxpr)],
-    )
+    constants, exact = [*iter_constants(own.jaxpr)], [*iter_constants(wide.jaxpr)]
     if len(constants) != len(exact):
         return None
+    given, decimals = {leaf.dtype for leaf in own.inputs}, written_decimals(own)
     is_rounded, found = False, dict[tuple[DType, float], set[float]]()
     for constant, value in zip(constants, exact, strict=True):
         if (dtype := float_dtype(getattr(constant, "dtype", type(constant)))) is None:
@@ -516,6 +522,8 @@ def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
         if not _is_near(rounded, numbers, dtype):
             return None
         if not numbers.ndim:
+            if numbers == rounded:  # by its author, or of few digits
+                numbers = np.asarray(decimals.get((dtype, float(numbers)), numbers))
             found.setdefault((dtype, float(rounded)), set()).add(float(numbers))
         if isinstance(constant, float):  # of Python's, which becomes a number in the dtype of what it meets
             for narrow in (each for each in given if is_float(each) and each.itemsize == 2):

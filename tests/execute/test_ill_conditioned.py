@@ -1,13 +1,17 @@
 """Oracles that are singular or lose their digits in float64: right kernels pass, wrong ones are found."""
 
+import functools
+import inspect
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
 import kerneltest as kt
+from kerneltest.api import Result
 from kerneltest.core.details import ErrorCause
 from kerneltest.core.verdicts import Verdict
 from tests.found import findings
@@ -53,6 +57,60 @@ def test_an_oracle_without_digits_accuses_nobody(sign: float, right: bool) -> No
         assert count
         assert f"{count:,} elements of " in repr(result)
         assert "cases are not compared: the oracle loses its digits there, in float64" in repr(result)
+
+
+def _quotient(a: Any, b: Any, c: Any, d: Any, sign: float) -> Any:
+    scale = jnp.maximum(jnp.abs(c), jnp.abs(d))
+    a, b, c, d = a / 4, b / 4, c / scale, d / scale
+    size = c * c + d * d
+    return (a * c + sign * b * d) / size / scale * 4, (b * c - sign * a * d) / size / scale * 4
+
+
+def _parts(z: Any) -> Any:
+    return z.real, z.imag
+
+
+# Kernels of real and imaginary parts, of which the twin's sign is wrong, with oracles in complex numbers.
+COMPLEX: dict[str, tuple[Any, Any]] = {
+    "product": (
+        lambda a, b, c, d, sign: (a * c - sign * b * d, a * d + sign * b * c),
+        lambda a, b, c, d: _parts((a + 1j * b) * (c + 1j * d)),
+    ),
+    "quotient": (_quotient, lambda a, b, c, d: _parts((a + 1j * b) / (c + 1j * d))),
+    "conjugate": (lambda a, b, sign: (a, -sign * b), lambda a, b: _parts(np.conj(a + 1j * b))),
+    "angle": (lambda a, b, sign: (jnp.arctan2(sign * b, a), a), lambda a, b: (np.angle(a + 1j * b), a)),
+    "size": (lambda a, b, sign: (jnp.sqrt(a * a + sign * b * b), a), lambda a, b: (np.abs(a + 1j * b), a)),
+}
+
+
+def _of_parts(compute: Any, names: str) -> Any:
+    def call(*arrays: jax.Array) -> Any:
+        def body(*refs: Any) -> None:
+            refs[-2][...], refs[-1][...] = compute(*(ref[...] for ref in refs[:-2]))
+
+        return pl.pallas_call(body, out_shape=(jax.ShapeDtypeStruct(arrays[0].shape, jnp.float32),) * 2)(*arrays)
+
+    return {"ab": lambda a, b: call(a, b), "abcd": lambda a, b, c, d: call(a, b, c, d)}[names]
+
+
+def _check_parts(name: str, compute: Any) -> Result:
+    oracle = COMPLEX[name][1]
+    names = "".join(inspect.signature(oracle).parameters)
+    arrays: Any = {each: kt.array("n", "float32") for each in names}
+    pairing = kt.oracle_for(_of_parts(compute, names), **arrays, dims={"n": kt.dim(values=(64,))})(oracle)
+    return kt.check(pairing, backends=["interpret"], depth="quick", minimize=0)
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_conventions_of_complex_numbers_accuse_no_kernel_and_excuse_no_wrong_sign(name: str) -> None:
+    for sign, right in ((1.0, True), (-1.0, False)):
+        result = _check_parts(name, functools.partial(COMPLEX[name][0], sign=sign))
+        assert (not result.findings) is right, result.findings[:1]
+
+
+def test_a_nan_that_a_complex_oracle_expects_is_missed() -> None:
+    result = _check_parts("size", lambda a, b: (jnp.where(jnp.isnan(a), jnp.abs(b), jnp.sqrt(a * a + b * b)), a))
+    assert {each.family for each in result.findings} == {"nan_first", "nan_last", "nan_and_inf_in_one_tile"}
 
 
 def _inverse(swap: bool) -> Any:

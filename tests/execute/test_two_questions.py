@@ -213,6 +213,12 @@ CASES = (
     Case("a slope that is chosen", lambda x: x * jnp.where(x > 0, 1.0, 0.1), _leaky, RIGHT, "float32"),
     Case("a threshold in the input's 16 bits", _shrunk_by(lambda: 0.1), _shrunk, RIGHT, "float16"),
     Case("a threshold of four digits", _shrunk_by(lambda: 0.1001), _shrunk, FORMULA, "float16"),
+    Case("a threshold of its author's 16 bits", _shrunk_by(lambda: np.float16(0.1)), _shrunk, RIGHT, "float16"),
+    Case("one of four digits", _shrunk_by(lambda: np.float16(0.1001)), _shrunk, FORMULA | UNSTABLE, "float16"),
+    Case("a slope of its author's 16 bits", lambda x: x * jnp.asarray(0.01, "bfloat16"), lambda x: 0.01 * x, RIGHT),
+    Case("a slope of no decimal", lambda x: x * jnp.full(x.shape, 1 / 3, "bfloat16"), lambda x: x / 3, RIGHT),
+    Case("a slope of two digits", lambda x: x * jnp.asarray(0.011, "bfloat16"), lambda x: 0.01 * x, FORMULA),
+    Case("float32's slope of 16 bits", lambda x: x * np.float16(0.1), lambda x: 0.1 * x, FORMULA, "float32"),
     Case(
         "a threshold rounded to 16 bits",
         _shrunk_by(lambda: jnp.float16(0.1), jnp.float32),

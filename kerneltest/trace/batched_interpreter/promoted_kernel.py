@@ -7,7 +7,6 @@ the roundings of an arithmetic, whatever the dtypes of the kernel are.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 from weakref import WeakValueDictionary
 
 import jax
@@ -27,7 +26,7 @@ from kerneltest.numerics.rounding_model import (
     round_to_nearest,
 )
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
-from kerneltest.trace.jax_compat.jaxprs import Equation, Var
+from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, Var
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError, Value
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.tracing import Literals, Traced
@@ -66,6 +65,7 @@ class SamplingRules(KernelRules):
     ) -> None:
         super().__init__(promotes=True, literals=literals)
         self._arithmetic, self._narrows = arithmetic, narrows
+        self._narrow = {number: dtype for dtype, number in literals or {} if dtype.itemsize == 2}
         self._arrays: frozenset[Var] = frozenset(traced.jaxpr.jaxpr.constvars)
         self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
         equations = (equation for equation, _ in iter_equations(traced.jaxpr.jaxpr))
@@ -185,15 +185,23 @@ class SamplingRules(KernelRules):
 
     def _constants(self, equation: Equation) -> dict[int, float]:
         # The operands that are rounded constants, with the largest relative error of each.
-        found = {}
-        for number, variable in enumerate(equation.invars) if self._arithmetic.constants else ():
-            literal = hasattr(variable, "val")
-            if not literal and variable not in self._arrays:
-                continue
-            dtype = float_dtype(getattr(variable.aval, "dtype", None))
-            if dtype is not None and (error := _constant_error(variable.val if literal else None, dtype)):
-                found[number] = error
-        return found
+        errors = enumerate(map(self._constant_error, equation.invars if self._arithmetic.constants else ()))
+        return {number: error for number, error in errors if error}
+
+    def _constant_error(self, variable: Atom) -> float:
+        # Returns the largest relative error of a constant that its author may have rounded to a narrower float; else 0.
+        # One that JAX has converted to float64 still has the digits of float32, or of the kernel's 16 bits.
+        if (dtype := float_dtype(getattr(variable.aval, "dtype", None))) is None:
+            return 0.0
+        if not hasattr(variable, "val"):
+            return float_format(dtype).unit_roundoff if variable in self._arrays and dtype.itemsize < 8 else 0.0
+        number = float(np.asarray(variable.val, dtype))  # a literal may have more digits than its dtype
+        dtype = self._narrow.get(number, dtype)
+        fmt = float_format(dtype) if dtype.itemsize < 8 else FLOAT32
+        if fmt == FLOAT32 and number == 2 * fmt.unit_roundoff:
+            return 1.0  # the epsilon of float32, which would be less in float64
+        is_written = is_short(number, fmt) or not fits(np.array([number]), fmt)
+        return 0.0 if is_written else float(fmt.ulp(np.array(abs(number)))) / 2 / abs(number)
 
     def _fused_products(self, equation: Equation) -> list[int]:
         # The operands of an addition that are products: a compiler that fuses the two does not round these. So the
@@ -317,18 +325,6 @@ def _narrows_a_number(equation: Equation) -> FloatFormat | None:
     given, made = equation.invars[0].aval, np.dtype(equation.outvars[0].aval.dtype)
     is_number = getattr(given, "weak_type", False) and is_float(np.dtype(given.dtype))
     return float_format(made) if is_number and is_float(made) and made.itemsize < given.dtype.itemsize else None
-
-
-def _constant_error(value: Any, dtype: DType) -> float:
-    # Returns the largest relative error of a constant that its author may have rounded to a narrower float. `value` is
-    # None for an array. A constant that JAX has converted to float64 still has the digits of float32.
-    fmt = float_format(dtype) if dtype.itemsize < 8 else FLOAT32
-    if value is None:
-        return fmt.unit_roundoff if dtype.itemsize < 8 else 0.0
-    number = float(np.asarray(value, dtype))  # a literal may have more digits than its dtype
-    if fmt == FLOAT32 and number == 2 * fmt.unit_roundoff:
-        return 1.0  # the epsilon of float32, which would be less in float64
-    return fmt.unit_roundoff if fits(np.array([number]), fmt) and not is_short(number, fmt) else 0.0
 
 
 class _UnroundedRules(KernelRules):
