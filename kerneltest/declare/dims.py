@@ -7,7 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, TypeGuard, cast
 
@@ -45,6 +45,11 @@ class Dim:
         """Returns the next multiple of `multiple_of`, within the bounds if they contain a multiple."""
         rounded = -(-max(length, self.minimum) // self.multiple_of) * self.multiple_of
         return rounded if self.maximum is None else min(rounded, self.maximum // self.multiple_of * self.multiple_of)
+
+    def with_block(self, block: int | None) -> "Dim":
+        """Returns it with a block, also on some backends; where a block or `values` are declared, these stay."""
+        own = self.block if self.block or self.values else block
+        return replace(self, block=own, on={name: dim.with_block(block) for name, dim in self.on.items()})
 
 
 @hide_frames

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import FrozenInstanceError, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -87,7 +88,7 @@ class Pairing:
       invariants: by the name of an invariant, further lengths at which it is asked, by dim.
       leaves: the arrays among the arguments, by path.
       optionals: by path, the parts that may be absent, with the paths of the arrays in them.
-      origin: the pairing as its author declared it: itself, except for pairings returned by `on`.
+      origin: the pairing for all backends: itself, except for pairings returned by `on`.
       is_planned: whether anything has planned to test it, such as pytest or `kt.check`.
     """
 
@@ -194,13 +195,25 @@ class Pairing:
         if same and all(dtypes[path] == leaf.dtypes for path, leaf in self.leaves.items()):
             return self
         key = (tuple(map(id, dims.values())), tuple(dtypes.values()))
-        known = _ON.setdefault(self, {})
+        known = _VARIANTS.setdefault(self, {})
         if key not in known:
             there = replace(self, dims=dims)
             leaves_there = {path: replace(leaf, dtypes=dtypes[path]) for path, leaf in self.leaves.items()}
             object.__setattr__(there, "leaves", leaves_there)
             object.__setattr__(there, "origin", self)
             known[key] = there
+        return known[key]
+
+    def with_blocks(self, blocks: Mapping[str, int]) -> "Pairing":
+        """Returns the pairing with the blocks of some dims, on all backends; a block or lengths declared there win."""
+        dims = {name: dim.with_block(blocks.get(name)) for name, dim in self.dims.items()}
+        if dims == self.dims:
+            return self
+        key = frozenset(blocks.items())
+        known = _VARIANTS.setdefault(self, {})
+        if key not in known:
+            known[key] = copy(self)  # with pytest's marks
+            vars(known[key]).update(dims=dims, origin=known[key])
         return known[key]
 
     def assemble(
@@ -262,8 +275,8 @@ class Pairing:
         return result if self.unordered is None else self.unordered.arrange(result, np, like)
 
 
-# The results of `Pairing.on`, by pairing and by the dims and dtypes declared for a backend.
-_ON: "WeakKeyDictionary[Pairing, dict[object, Pairing]]" = WeakKeyDictionary()
+# The results of `Pairing.on` and `Pairing.with_blocks`, by pairing and by what differs.
+_VARIANTS: "WeakKeyDictionary[Pairing, dict[object, Pairing]]" = WeakKeyDictionary()
 
 
 _T = TypeVar("_T")

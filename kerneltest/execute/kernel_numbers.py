@@ -1,6 +1,6 @@
-"""The numbers in a kernel: a family of values around those that it compares with, and lengths at which its sums round.
+"""The numbers in a kernel: those that it compares with, the formats in which it adds up, and the lengths of its blocks.
 
-Importing this module registers the family.
+Importing this module registers the family of values around those that it compares with.
 """
 
 import functools
@@ -15,7 +15,10 @@ from kerneltest.declare.domains import SCALE, DType
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.applicability import trace_if_possible
 from kerneltest.plan.families import Rng, Slot, family, is_data
-from kerneltest.plan.signatures import Signature, first_alike
+from kerneltest.plan.format_limits import signature_in_turn
+from kerneltest.plan.signatures import Signature, first_alike, signatures
+from kerneltest.trace.cost_model import estimate_work
+from kerneltest.trace.cut_lengths import cut_lengths
 from kerneltest.trace.jax_compat.jaxprs import Atom, Jaxpr, Var, inner_jaxprs
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.walk import inline_jaxpr, is_literal, iter_equations, iter_steps, primitive_name
@@ -66,6 +69,46 @@ def sum_formats(pairing: Pairing, signature: Signature) -> frozenset[DType]:
     adding = (e for e, _ in equations if primitive_of(e).sums or primitive_name(e) in ("add", "addupdate"))
     dtypes = {np.dtype(v.aval.dtype) for e in adding for v in e.outvars if isinstance(v.aval.dtype, np.dtype)}
     return frozenset(d for d in dtypes if (is_float(d) and d.itemsize <= 4) or (is_integer(d) and d.itemsize <= 2))
+
+
+# The blocks into which a kernel cuts dims whose author declares none.
+
+_PROBED = (3001, 4507)  # lengths with other numbers of blocks, which are seldom powers of two
+_SHORT = 16  # boundary lengths of a dim without a block have several blocks of this length
+_MOST_OPTIONS = 4  # of static arguments, in turn
+_SECONDS = 0.005  # estimated for one run with several blocks, at most: hundreds of cases have them
+
+
+def with_learned_blocks(pairing: Pairing) -> Pairing:
+    """Returns the pairing with blocks of dims without one, as far as traces at two lengths of the dim show the same.
+
+    The longest are left out while a run with several blocks of each dim would take long.
+    """
+    numbers = range(min(max(map(len, pairing.options().values()), default=1), _MOST_OPTIONS))
+    blocks = {}
+    for name, dim in pairing.dims.items():
+        if not (dim.block or dim.values):
+            longest = max(itertools.chain(*(_cuts(pairing, name, number) for number in numbers)), default=0)
+            if longest > max(_SHORT, dim.multiple_of):
+                blocks[name] = longest
+    while blocks:
+        learned = pairing.with_blocks(blocks)
+        first = next(iter(signatures(learned, "quick")), None)
+        if first and (traced := trace_if_possible(learned, first)) and estimate_work(traced).seconds <= _SECONDS:
+            return learned
+        del blocks[max(blocks, key=lambda name: blocks[name])]
+    return pairing
+
+
+def _cuts(pairing: Pairing, name: str, number: int) -> set[int]:
+    found = set[int]()
+    for count, length in enumerate(map(pairing.dims[name].fit, _PROBED)):
+        probed = signature_in_turn(pairing, {name: length}, number, fixed=())
+        traced = probed and trace_if_possible(pairing, probed)
+        cuts = cut_lengths(traced, dict(probed.dims)[name]) if probed and traced else set()
+        if not (found := found & cuts if count else cuts):
+            break
+    return found
 
 
 def _holds_numbers(slot: Slot) -> bool:

@@ -20,6 +20,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.kernel_numbers import with_learned_blocks
 from kerneltest.execute.production_group import ProductionGroup
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.value_groups import RejectionGroup, SignatureGroup, ValueGroup, lowered_signatures
@@ -146,6 +147,7 @@ def plan_pairing(
     journal.enter_phase(Phase.PLANNING)
     try:
         with note_traces(journal) as traces:
+            pairing = with_learned_blocks(pairing)
             plan = _plan(pairing, pairing_id, backends, settings, traces)
     except Exception as error:
         if (hang := underlying_hang(error)) is None:

@@ -138,7 +138,7 @@ class _Imports:
     def _suite(self, pairing: Pairing) -> tuple[str, str]:
         self.uses_pairing = True
         for name, value in vars(sys.modules.get(pairing.module, object)).items():
-            if value is pairing:
+            if getattr(value, "arguments", None) is pairing.arguments:  # or is what it is on a backend
                 return pairing.module, name
         raise _NotImportableError
 
