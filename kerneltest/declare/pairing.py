@@ -33,9 +33,9 @@ ANY_DTYPE = "any"  # in `returns`
 
 ABSENT, GIVEN = "absent", "given"
 
-# In `invariant_to`: the order of the programs, the rest of the batch, the length of a masked tail, and data that the
-# oracle does not read.
-GRID, BATCH, PADDING, UNREAD = "grid", "batch", "padding", "unread"
+# In `invariant_to`: the order of the programs, the rest of the batch, the length of a masked tail, the cuts of a
+# sequence, and data that the oracle does not read.
+GRID, BATCH, PADDING, CHUNKS, UNREAD = "grid", "batch", "padding", "chunks", "unread"
 
 # All pairings in order of creation. The plugin reports those that it did not collect.
 ALL_PAIRINGS: "list[Pairing]" = []
@@ -72,8 +72,10 @@ class Pairing:
       all_masked: the value of all outputs if everything is masked: `zeros`, `nan`, or "" if not declared.
       batch_dims: dims along which each slice of the result is computed independently.
       invariant_to: that on which no bit of the result depends: static arguments, `grid` (the order of the programs),
-        `batch` (the other slices along `batch_dims`), `padding` (how long a masked tail is) and `unread` (data that the
-        oracle does not read).
+        `batch` (the other slices along `batch_dims`), `padding` (how long a masked tail is), `chunks` (where a sequence
+        along `chunk_dims` is cut) and `unread` (data that the oracle does not read).
+      chunk_dims: by a dim along which a call may compute a piece of a sequence, the dim that counts all of the sequence
+        up to the end of the piece; the dim itself if the call gets only the piece.
       grad: the kernel can be differentiated, and its gradient is the oracle's: by all floats, or by some arguments.
       rejects: calls that the kernel must refuse.
       needs: by dim, a function from a position along it in an output to the slice of the inputs that it needs; dims in
@@ -103,6 +105,7 @@ class Pairing:
     all_masked: str = ""
     batch_dims: tuple[str, ...] = ()
     invariant_to: tuple[str, ...] = ()
+    chunk_dims: Mapping[str, str] = field(default_factory=dict)
     grad: bool | tuple[str, ...] = False
     rejects: tuple[Rejection, ...] = ()
     needs: Mapping[str, Callable[[int], slice]] = field(default_factory=dict)
@@ -141,7 +144,7 @@ class Pairing:
         return self.oracle(*args, **kwargs)
 
     def claims(self, word: str) -> bool:
-        """Returns whether it claims `GRID`, `BATCH`, `PADDING` or `UNREAD`; a static argument of that name wins."""
+        """Returns whether `invariant_to` has a word of these; a static argument of that name wins."""
         return word in self.invariant_to and not isinstance(self.arguments.get(word), Static)
 
     def differentiates(self, path: str) -> bool:
