@@ -23,6 +23,7 @@ from kerneltest.declare.arguments import (
     SameAs,
     Static,
     Tree,
+    option_of,
     optional_parts,
     tables_in,
 )
@@ -549,7 +550,7 @@ def _check_where(pairing: Pairing) -> Problems:
         return
     options = pairing.options()
     for name in pairing.where.parameters:
-        if name not in pairing.dims and name not in options:
+        if name not in (*pairing.dims, *options, *map(option_of, options)):
             known = ", ".join([*pairing.dims, *options]) or "none"
             yield "where", f"{name!r} is no dim, static or optional argument of the pairing; there are {known}"
             return

@@ -21,6 +21,7 @@ from kerneltest.declare.arguments import (
     Static,
     fill_argument,
     leaves,
+    option_of,
     optional_parts,
 )
 from kerneltest.declare.dims import Dim, Function, Relation
@@ -155,7 +156,7 @@ class Pairing:
     def admits(self, lengths: Mapping[str, int], statics: Mapping[str, str]) -> bool:
         """Returns whether dims may have these lengths, with the chosen options of static arguments."""
         each = all(self.dims[name].admits(length) for name, length in lengths.items())
-        return each and (self.where is None or self.where.holds(lengths, self.option_values(statics)))
+        return each and (self.where is None or self.where.holds(lengths, self._known(statics)))
 
     def fit_lengths(
         self, lengths: Mapping[str, int], statics: Mapping[str, str], fixed: Sequence[str] = ()
@@ -169,7 +170,10 @@ class Pairing:
         """
         if self.where is None:
             return dict(lengths)
-        return self.where.nearest_lengths(self.dims, lengths, self.option_values(statics), fixed)
+        return self.where.nearest_lengths(self.dims, lengths, self._known(statics), fixed)
+
+    def _known(self, statics: Mapping[str, str]) -> dict[str, Value]:
+        return self.option_values(statics) | {option_of(name): option for name, option in statics.items()}
 
     def option_values(self, statics: Mapping[str, str]) -> dict[str, Value]:
         """Returns the kernel's values for the chosen options, and True or False for arguments that may be absent."""

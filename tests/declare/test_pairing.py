@@ -36,7 +36,7 @@ MISFITS: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "invariant to what is not there": (
         dict(invariant_to=("block",)),
-        ["invariant_to", "'block' is not a static argument; choose among 'grid', 'batch', 'padding', 'chunks', 'unread'"],
+        ["invariant_to", "'block' is not a static argument; choose among 'grid', 'batch', 'padding', 'chunks', 'unr"],
     ),
     "invariant to a dim": (
         dict(scale=kt.static(1, 2), invariant_to="n"),
