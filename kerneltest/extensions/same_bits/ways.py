@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -118,6 +119,8 @@ def _parts(
     known: tuple[AxesOfArrays, AxesOfArrays] | None = None
     for positions in parts:
         part, first = _with_lengths(whole, {dim: len(at) for dim, at in positions.items()}), positions[name]
+        if not call.pairing.admits(dict(part.dims), dict(part.statics)):
+            continue
         try:
             traced = call.trace(part)
         except Failure:  # of which the cases of that signature tell
@@ -144,35 +147,28 @@ def _taking(signature: Signature, axes: AxesOfArrays, positions: Positions, kept
     return take
 
 
-def _along(call: Call, signature: Signature, name: str, *, padded: bool = False) -> Iterator[Question]:
-    lengths = _lengths(call.pairing, signature, name)
-    # How much is not masked decides what a longer tail may change.
-    for first in sorted({0, len(lengths) // 2}) if padded else (0,):
-        if len(lengths) > first + 1:
-            whole, shortest = (_with_lengths(signature, {name: lengths[i]}) for i in (-1, first))
-            parts = ({name: np.arange(length)} for length in lengths[first:])
-            ways = _parts(call, whole, name, parts, lambda at: str(len(at)), moves=not padded)
-            yield Question(whole, ways, name, shortest) if padded else Question(whole, ways)
-
-
-def _any_batch(call: Call, signature: Signature) -> Iterator[Question]:
-    for name in call.pairing.batch_dims:
-        yield from _along(call, signature, name)
+def _along(call: Call, signature: Signature, *, padded: bool) -> Iterator[Question]:
+    for name in padded_dims(call.pairing) if padded else call.pairing.batch_dims:
+        lengths = _lengths(call.pairing, signature, name)
+        # How much is not masked decides what a longer tail may change.
+        for first in sorted({0, len(lengths) // 2}) if padded else (0,):
+            if len(lengths) > first + 1:
+                whole, shortest = (_with_lengths(signature, {name: lengths[i]}) for i in (-1, first))
+                parts = ({name: np.arange(length)} for length in lengths[first:])
+                ways = _parts(call, whole, name, parts, lambda at: str(len(at)), moves=not padded)
+                yield Question(whole, ways, name, shortest) if padded else Question(whole, ways)
 
 
 def _any_chunks(call: Call, signature: Signature) -> Iterator[Question]:
-    # The pieces before and after each cut.
+    # The whole, and the pieces before and after each cut.
     for name, end in call.pairing.chunk_dims.items():
         *cuts, last = _lengths(call.pairing, signature, name, end) or [0]
-        pieces = [piece for cut in cuts for piece in ((0, cut), (cut, last))]
+        pieces = [(0, last), *((0, cut) for cut in cuts), *((cut, last) for cut in cuts)]
         ordered = sorted(pieces, key=lambda piece: piece[1] - piece[0])
-        parts = [{end: np.arange(stop), name: np.arange(start, stop)} for start, stop in ordered]
-        whole, statics = _with_lengths(signature, {name: last, end: last}), dict(signature.statics)
-        lengths = [dict(whole.dims) | {dim: len(at) for dim, at in part.items()} for part in parts]
-        admitted = [p for p, n in zip(parts, lengths, strict=True) if call.pairing.admits(n, statics)]
-        if admitted:
-            ways = _parts(call, whole, name, admitted, lambda at: f"{at[0]}:{at[-1] + 1}", moves=False)
-            yield Question(whole, ways)
+        parts = ({end: np.arange(stop), name: np.arange(start, stop)} for start, stop in ordered)
+        if cuts:
+            whole = _with_lengths(signature, {name: last, end: last})
+            yield Question(whole, _parts(call, whole, name, parts, lambda at: f"{at[0]}:{at[-1] + 1}", moves=False))
 
 
 def padded_dims(pairing: Pairing) -> tuple[str, ...]:
@@ -184,11 +180,6 @@ def padded_dims(pairing: Pairing) -> tuple[str, ...]:
         if leaf.kind.is_mask and leaf.shape:
             found |= dict.fromkeys(dims_in(leaf.shape[-1]))
     return tuple(name for name in found if name not in pairing.batch_dims)
-
-
-def _any_padding(call: Call, signature: Signature) -> Iterator[Question]:
-    for name in padded_dims(call.pairing):
-        yield from _along(call, signature, name, padded=True)
 
 
 def _any_order(call: Call, signature: Signature) -> Iterator[Question]:
@@ -242,8 +233,8 @@ class Claim:
 
 
 _CLAIMS: Mapping[str, Claim] = {
-    "bits_in_any_batch": Claim("the batch", BATCH, _any_batch, lambda p: p.batch_dims),
-    "bits_with_any_padding": Claim("the length of a masked tail", PADDING, _any_padding, padded_dims),
+    "bits_in_any_batch": Claim("the batch", BATCH, partial(_along, padded=False), lambda p: p.batch_dims),
+    "bits_with_any_padding": Claim("the length of a masked tail", PADDING, partial(_along, padded=True), padded_dims),
     "bits_in_any_chunks": Claim(
         "where it is cut", CHUNKS, _any_chunks, lambda p: (*p.chunk_dims, *p.chunk_dims.values())
     ),

@@ -556,6 +556,10 @@ TABLE: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], V
         _causal(lambda q, n: [_blocks(0, n)] if q > 2 else [[block] for block in _blocks(0, n)]),
         _causal_oracle, _CHUNKS, BROKEN,
     ),
+    "keys split for a whole sequence": (
+        _causal(lambda q, n: [_blocks(0, n)] if q < 17 else [[block] for block in _blocks(0, n)]),
+        _causal_oracle, _CHUNKS, BROKEN,
+    ),
     "maxima so far": (functools.partial(_masked_softmax, fill=-1e30), _masked_softmax_oracle, _PADDED, HOLDS),
 }  # fmt: skip
 
