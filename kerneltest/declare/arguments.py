@@ -39,13 +39,18 @@ class Static:
     def selected(self, name: str, relation: Relation | None) -> Relation:
         """Returns the relation that the argument of this name is the row of a table, in addition to another one."""
         assert self.key is not None
-        rows, key, more = dict(self.options), parse_relation(self.key), relation.parameters if relation else ()
+        key, option, more = parse_relation(self.key), option_of(name), relation.parameters if relation else ()
 
         def holds(**known: Any) -> bool:
-            row = rows.get(_row_name(key.function(**{each: known[each] for each in key.parameters})))
-            return row is known[name] and (relation is None or relation.holds(known, {}))
+            row = _row_name(key.function(**{each: known[each] for each in key.parameters}))
+            return row == known[option] and (relation is None or relation.holds(known, {}))
 
-        return Relation(holds, tuple(dict.fromkeys((*key.parameters, name, *more))))
+        return Relation(holds, tuple(dict.fromkeys((*key.parameters, option, *more))))
+
+
+def option_of(name: str) -> str:
+    """The name by which relations get the option of a static argument, and not its value, which rows may share."""
+    return f"the option of {name}"
 
 
 @dataclass(frozen=True, slots=True)

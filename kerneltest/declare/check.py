@@ -23,6 +23,7 @@ from kerneltest.declare.arguments import (
     SameAs,
     Static,
     Tree,
+    option_of,
     optional_parts,
     tables_in,
 )
@@ -38,7 +39,7 @@ from kerneltest.declare.dims import (
 )
 from kerneltest.declare.domains import DType
 from kerneltest.declare.outcomes import Rejection, Unordered, Xfail
-from kerneltest.declare.pairing import ANY_DTYPE, BATCH, GIVEN, GRID, PADDING, UNREAD, Pairing, is_part_of
+from kerneltest.declare.pairing import ANY_DTYPE, BATCH, CHUNKS, GIVEN, GRID, PADDING, UNREAD, Pairing, is_part_of
 from kerneltest.declare.problems import Problems, format_given, refuse
 
 # Checks of a pairing's arrays: their dtypes, domains and axes, and the rules of their kinds.
@@ -171,12 +172,16 @@ def check_invariance(pairing: Pairing) -> Problems:
             yield "needs", f"{name!r} is not a dim of the pairing; its dims are {dims}"
     if pairing.claims(BATCH) and not pairing.batch_dims:
         yield "invariant_to", f"{BATCH!r} needs batch_dims=, the dims along which slices are independent"
+    for name in [name for pair in pairing.chunk_dims.items() for name in pair if name not in pairing.dims]:
+        yield "chunk_dims", f"{name!r} is not a dim of the pairing; its dims are {dims}"
+    if pairing.claims(CHUNKS) and not pairing.chunk_dims:
+        yield "invariant_to", f"{CHUNKS!r} needs chunk_dims=, the dim along which a sequence is cut"
     if pairing.claims(PADDING) and not any(
         leaf.kind.is_mask or leaf.kind.includes_end for leaf in pairing.leaves.values()
     ):
         yield "invariant_to", f"{PADDING!r} needs an argument that says where the tail begins: kt.lengths or kt.mask"
     statics = (name for name, argument in pairing.arguments.items() if isinstance(argument, Static))
-    invariant = dict.fromkeys([*statics, GRID, BATCH, PADDING, UNREAD])
+    invariant = dict.fromkeys([*statics, GRID, BATCH, PADDING, CHUNKS, UNREAD])
     for name in pairing.invariant_to:
         if name not in invariant:
             hint = "; dims go into batch_dims" if name in pairing.dims else ""
@@ -545,7 +550,7 @@ def _check_where(pairing: Pairing) -> Problems:
         return
     options = pairing.options()
     for name in pairing.where.parameters:
-        if name not in pairing.dims and name not in options:
+        if name not in (*pairing.dims, *options, *map(option_of, options)):
             known = ", ".join([*pairing.dims, *options]) or "none"
             yield "where", f"{name!r} is no dim, static or optional argument of the pairing; there are {known}"
             return

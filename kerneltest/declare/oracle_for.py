@@ -37,6 +37,7 @@ def oracle_for(
     all_masked: str = "",
     batch_dims: str | Sequence[str] = (),
     invariant_to: str | Sequence[str] = (),
+    chunk_dims: str | Mapping[str, str] = "",
     grad: bool | str | Sequence[str] = False,
     rejects: Sequence[Rejection] = (),
     needs: Mapping[str, Callable[[int], slice]] | None = None,
@@ -68,7 +69,10 @@ def oracle_for(
       batch_dims: dims along which each slice of the result is computed independently.
       invariant_to: that on which no bit of the result depends: static arguments by name, `"grid"` for the order of
         programs, `"batch"` for the number and the values of other slices along `batch_dims`, `"padding"` for the length
-        of a tail that a mask or lengths leave out, and `"unread"` for data that the oracle does not read.
+        of a tail that a mask or lengths leave out, `"chunks"` for where a sequence along `chunk_dims` is cut, and
+        `"unread"` for data that the oracle does not read.
+      chunk_dims: the dim along which a call may compute a piece of a sequence. If another dim counts the sequence up to
+        the end of the piece, as of the keys of causal attention, both: `{"q": "n"}`.
       grad: the kernel can be differentiated, so its gradient is compared with the oracle's: by all floats, or by the
         arguments of these names, as in `("logits", "weight")`.
       rejects: calls that the kernel must refuse, made by `kt.rejects`.
@@ -97,6 +101,7 @@ def oracle_for(
     options = {
         "arguments": arguments, "dims": dims, "tolerance": tolerance, "signed_zeros": signed_zeros, "xfail": xfail,
         "all_masked": all_masked, "batch_dims": batch_dims, "invariant_to": invariant_to, "grad": grad,
+        "chunk_dims": chunk_dims,
         "rejects": rejects, "needs": needs, "where": where, "backends": backends,
         "returns": returns, "reproducible": reproducible, "unordered": unordered,
         "invariants": invariants,
@@ -152,6 +157,7 @@ def oracle_for(
             all_masked=all_masked,
             batch_dims=_names(batch_dims),
             invariant_to=_names(invariant_to),
+            chunk_dims=dict(chunk_dims) if isinstance(chunk_dims, Mapping) else {d: d for d in _names(chunk_dims) if d},
             grad=grad if isinstance(grad, bool) else _names(grad),
             rejects=tuple(rejects),
             needs=needs or {},

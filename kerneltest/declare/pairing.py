@@ -22,6 +22,7 @@ from kerneltest.declare.arguments import (
     Static,
     fill_argument,
     leaves,
+    option_of,
     optional_parts,
 )
 from kerneltest.declare.dims import Dim, Function, Relation
@@ -34,9 +35,9 @@ ANY_DTYPE = "any"  # in `returns`
 
 ABSENT, GIVEN = "absent", "given"
 
-# In `invariant_to`: the order of the programs, the rest of the batch, the length of a masked tail, and data that the
-# oracle does not read.
-GRID, BATCH, PADDING, UNREAD = "grid", "batch", "padding", "unread"
+# In `invariant_to`: the order of the programs, the rest of the batch, the length of a masked tail, the cuts of a
+# sequence, and data that the oracle does not read.
+GRID, BATCH, PADDING, CHUNKS, UNREAD = "grid", "batch", "padding", "chunks", "unread"
 
 # All pairings in order of creation. The plugin reports those that it did not collect.
 ALL_PAIRINGS: "list[Pairing]" = []
@@ -73,8 +74,10 @@ class Pairing:
       all_masked: the value of all outputs if everything is masked: `zeros`, `nan`, or "" if not declared.
       batch_dims: dims along which each slice of the result is computed independently.
       invariant_to: that on which no bit of the result depends: static arguments, `grid` (the order of the programs),
-        `batch` (the other slices along `batch_dims`), `padding` (how long a masked tail is) and `unread` (data that the
-        oracle does not read).
+        `batch` (the other slices along `batch_dims`), `padding` (how long a masked tail is), `chunks` (where a sequence
+        along `chunk_dims` is cut) and `unread` (data that the oracle does not read).
+      chunk_dims: by a dim along which a call may compute a piece of a sequence, the dim that counts all of the sequence
+        up to the end of the piece; the dim itself if the call gets only the piece.
       grad: the kernel can be differentiated, and its gradient is the oracle's: by all floats, or by some arguments.
       rejects: calls that the kernel must refuse.
       needs: by dim, a function from a position along it in an output to the slice of the inputs that it needs; dims in
@@ -104,6 +107,7 @@ class Pairing:
     all_masked: str = ""
     batch_dims: tuple[str, ...] = ()
     invariant_to: tuple[str, ...] = ()
+    chunk_dims: Mapping[str, str] = field(default_factory=dict)
     grad: bool | tuple[str, ...] = False
     rejects: tuple[Rejection, ...] = ()
     needs: Mapping[str, Callable[[int], slice]] = field(default_factory=dict)
@@ -142,7 +146,7 @@ class Pairing:
         return self.oracle(*args, **kwargs)
 
     def claims(self, word: str) -> bool:
-        """Returns whether it claims `GRID`, `BATCH`, `PADDING` or `UNREAD`; a static argument of that name wins."""
+        """Returns whether `invariant_to` has a word of these; a static argument of that name wins."""
         return word in self.invariant_to and not isinstance(self.arguments.get(word), Static)
 
     def differentiates(self, path: str) -> bool:
@@ -153,7 +157,7 @@ class Pairing:
     def admits(self, lengths: Mapping[str, int], statics: Mapping[str, str]) -> bool:
         """Returns whether dims may have these lengths, with the chosen options of static arguments."""
         each = all(self.dims[name].admits(length) for name, length in lengths.items())
-        return each and (self.where is None or self.where.holds(lengths, self.option_values(statics)))
+        return each and (self.where is None or self.where.holds(lengths, self._known(statics)))
 
     def fit_lengths(
         self, lengths: Mapping[str, int], statics: Mapping[str, str], fixed: Sequence[str] = ()
@@ -167,7 +171,10 @@ class Pairing:
         """
         if self.where is None:
             return dict(lengths)
-        return self.where.nearest_lengths(self.dims, lengths, self.option_values(statics), fixed)
+        return self.where.nearest_lengths(self.dims, lengths, self._known(statics), fixed)
+
+    def _known(self, statics: Mapping[str, str]) -> dict[str, Value]:
+        return self.option_values(statics) | {option_of(name): option for name, option in statics.items()}
 
     def option_values(self, statics: Mapping[str, str]) -> dict[str, Value]:
         """Returns the kernel's values for the chosen options, and True or False for arguments that may be absent."""

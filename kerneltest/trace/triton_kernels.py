@@ -6,10 +6,12 @@
 import functools
 import inspect
 import re
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,6 +30,7 @@ from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jax_triton import TritonCall, run_on_gpu, triton_layers
 from kerneltest.trace.jax_compat.jaxprs import Equation
+from kerneltest.trace.jax_compat.mlir import UnreadableError
 
 TRITON_KERNEL = Primitive("triton_kernel")
 TRITON_KERNEL.multiple_results = True
@@ -378,6 +381,32 @@ def _lower(
         stages: dict[str, Any] = {}
         backend.add_stages(stages, options, source.language)
         return str(stages["ttir"](module, {**options.__dict__, "target": gpu}))
+
+
+@functools.lru_cache(maxsize=64)
+def without_descriptors(code: bytes) -> bytes:
+    """Returns Triton IR with masked loads and stores in the place of those by tensor descriptors, as a text.
+
+    Raises:
+      UnreadableError: Triton cannot read or change it.
+    """
+    if b"!tt.tensordesc" not in code:
+        return code
+    from triton._C.libtriton import ir, passes  # noqa: PLC0415 - an optional package, which made the code
+
+    context = ir.context()
+    ir.load_dialects(context)
+    manager = ir.pass_manager(context)
+    passes.ttir.add_rewrite_tensor_descriptor_to_pointer(manager)
+    passes.common.add_canonicalizer(manager)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ttir"
+        path.write_bytes(code)
+        try:
+            manager.run(module := ir.parse_mlir_module(str(path), context), "descriptors")
+        except RuntimeError as error:
+            raise UnreadableError(f"these tensor descriptors ({error})") from None
+    return str(module).encode()
 
 
 def _frontend_failure(error: Exception, function: Any) -> Failure:

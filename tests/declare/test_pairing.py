@@ -37,17 +37,23 @@ MISFITS: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "invariant to what is not there": (
         dict(invariant_to=("block",)),
-        ["invariant_to", "'block' is not a static argument; choose among 'grid', 'batch', 'padding', 'unread'"],
+        ["invariant_to", "'block' is not a static argument; choose among 'grid', 'batch', 'padding', 'chunks', 'unr"],
     ),
     "invariant to a dim": (
         dict(scale=kt.static(1, 2), invariant_to="n"),
-        ["invariant_to", "'n' is not a static argument; choose among 'scale', 'grid', 'batch', 'padding', 'unread'; d"],
+        ["invariant_to", "'n' is not a static argument; choose among 'scale', 'grid', ", "; dims go into batch_dims"],
     ),
     "invariant to a batch that is not declared": (
         dict(invariant_to="batch"), ["invariant_to", "'batch' needs batch_dims=, the dims along which"],
     ),
     "invariant to padding without a mask": (
         dict(invariant_to="padding"), ["invariant_to", "'padding' needs an argument", "kt.lengths or kt.mask"],
+    ),
+    "invariant to chunks along no dim": (
+        dict(invariant_to="chunks"), ["invariant_to", "'chunks' needs chunk_dims=, the dim along which"],
+    ),
+    "chunks along what is no dim": (
+        dict(chunk_dims={"n": "m"}), ["chunk_dims", "'m' is not a dim of the pairing; its dims are 'n'"],
     ),
     "a batch along what is no dim": (
         dict(batch_dims=("m",)), ["batch_dims", "'m' is not a dim of the pairing; its dims are 'n'"],

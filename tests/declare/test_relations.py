@@ -144,6 +144,13 @@ def test_each_row_of_a_table_has_the_lengths_that_select_it(name: str, tmp_path:
     assert {str(finding.signature) for finding in found} == {"m=32,k=4,float32,config=32x4"}  # whose block is too long
 
 
+def test_a_row_of_several_keys_is_planned_for_each_of_them_alone() -> None:
+    row = {"block": 8}
+    pairing = _of_table({(m, 4): row for m in (8, 16, 32)})
+    planned = {str(signature) for signature in signatures(pairing, "quick")}
+    assert planned == {f"m={m},k=4,float32,config={m}x4" for m in (8, 16, 32)}
+
+
 def test_fields_of_csv_are_numbers_and_booleans(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("m, scale, flag, kind\n8, 0.5, False, a\n16, -1, true, b\n", encoding="utf-8")

@@ -618,10 +618,58 @@ def test_what_the_simulator_cannot_read_is_unavailable() -> None:
     for text, words in (
         ("module { tt.func @k() { tt.made_up_today\n tt.return } }", "does not support this Triton IR"),
         ("module { tt.func @k() { tt.return } tt.func @f() { tt.return } }", "noinline"),
+        ("module { tt.func @k(%d: !tt.tensordesc<made up today>) { tt.return } }", "these tensor descriptors"),
     ):
         with pytest.raises(kt.Failure, match=words) as raised:
             parse_body(text.encode())
         assert raised.value.verdict == "unavailable"
+
+
+@triton.jit
+def by_descriptors(x, m, n, out, rows: tl.constexpr, columns: tl.constexpr):
+    given = tl.make_tensor_descriptor(x, [m, n], [n, 1], [rows, columns])
+    made = tl.make_tensor_descriptor(out, [m, n], [n, 1], [rows, columns])
+    i, j = tl.program_id(0) * rows, tl.program_id(1) * columns
+    made.store([i, j], given.load([i, j]) * 2)
+
+
+@pytest.mark.parametrize(
+    ("further", "verdict", "words"),
+    [
+        (0, "", ""),
+        (1, "out_of_bounds", "load at x offset 720 of 720 elements by program (1, 0), at "),
+        (-1, "unwritten", "36 of 720 elements of output 0 were never written, the first [19, 0]"),
+    ],
+)
+def test_tensor_descriptors_are_simulated_within_their_bounds(further: int, verdict: str, words: str) -> None:
+    sizes = {"m": lambda given: len(given["x"]) + further, "n": lambda given: given["x"].shape[1]}
+    constants = {**sizes, "rows": 16, "columns": 16}
+    function = kt.triton_kernel(by_descriptors, grid=(2, 3), outputs={"out": "x"}, constants=constants)
+    dims = {"m": kt.dim(values=(20,)), "n": kt.dim(values=(36,))}
+    pairing = kt.oracle_for(function, x=kt.array("m n", "float32"), dims=dims)(lambda x: 2 * x)
+    result = kt.check(pairing, backends=["simulate:sm_90"], depth="quick")
+    assert {finding.verdict for finding in result.findings} == ({verdict} if verdict else set())
+    assert not verdict or words in result.findings[0].message
+    assert verdict or "unavailable" not in str(result)
+
+
+def test_inline_assembly_is_unavailable_with_its_line() -> None:
+    @triton.jit
+    def moved(x, out, block: tl.constexpr):
+        at = tl.arange(0, block)
+        values = tl.inline_asm_elementwise(
+            "mov.b32 $0, $1;", "=r,r", [tl.load(x + at)], dtype=tl.float32, is_pure=True, pack=1
+        )
+        tl.store(out + at, values)
+
+    function = kt.triton_kernel(moved, grid=(1,), outputs={"out": "x"}, constants={"block": 64})
+    pairing = kt.oracle_for(function, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(64,))})(lambda x: x)
+    found = list(records(pairing, ("lower:sm_90", "simulate:sm_90"), group="structural"))
+    assert {(each.backend, each.verdict) for each in found if each.case} == {("simulate:sm_90", "unavailable")}
+    (said,) = {each.message for each in found if each.verdict == "unavailable"}
+    line = int(said.rpartition("test_triton_kernels.py:")[2].rstrip(")"))
+    assert "operation tt.elementwise_inline_asm" in said
+    assert "inline_asm_elementwise(" in linecache.getline(__file__, line)
 
 
 def test_backends_that_do_not_run_triton_are_not_applicable() -> None:

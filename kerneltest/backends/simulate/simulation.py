@@ -27,6 +27,7 @@ from kerneltest.trace.jax_compat.mlir import UnreadableError, attributes_of, tri
 from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN
 from kerneltest.trace.runnable import CallArray, call_arrays
 from kerneltest.trace.tracing import Call
+from kerneltest.trace.triton_kernels import without_descriptors
 
 B = TypeVar("B", bound=SimulatedBuffer)
 
@@ -170,7 +171,7 @@ def parse_body(bytecode: bytes, *, complete: bool = False, reader: "TritonReader
     `unavailable`, for unknown types and for what jaxlib cannot read.
     """
     try:
-        with triton_body(bytecode) as body:
+        with triton_body(without_descriptors(bytecode)) as body:
             return (reader or TritonReader(complete)).region(body)
     except UnreadableError as error:
         raise unsupported_failure(str(error)) from None

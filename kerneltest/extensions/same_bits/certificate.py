@@ -37,7 +37,6 @@ class Certified:
 
     words: str  # what was compared
     compared: int  # elements
-    traces: tuple[Traced, ...]  # of all ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +60,10 @@ def certify(item: Item, case: AnyCase, call: Call) -> Certified | Refuted:
       Failure: `unavailable` if expressions differ or cannot be computed, and no values are found whose bits differ.
     """
     words, open_questions, compared, claim = [], [], 0, CLAIMS[case.family.name]
-    traces: list[Traced] = []
     for question in claim.questions(call, case.signature):
         if isinstance(case, ExplicitCase) and case.signature != question.signature:
             continue
         reference, ways = call.trace(question.signature), list(question.ways)
-        traces += [reference, *(way.traced for way in ways)]
         leaves = _expressions(item, case, question, reference)
         try:
             known = list(_differences(reference, ways, leaves, ExpressionRules()))
@@ -87,7 +84,7 @@ def certify(item: Item, case: AnyCase, call: Call) -> Certified | Refuted:
         raise Failure(Verdict.UNAVAILABLE, f"not certified: {open_questions[0]}")
     if not compared:
         raise Failure(Verdict.UNAVAILABLE, "not certified: there is only one way, or none of the outputs has the dim")
-    return Certified("; ".join(words), compared, tuple(traces))
+    return Certified("; ".join(words), compared)
 
 
 def traces_of(case: AnyCase, call: Call) -> list[Traced]:
@@ -96,10 +93,8 @@ def traces_of(case: AnyCase, call: Call) -> list[Traced]:
     Raises:
       Failure: the kernel cannot be traced.
     """
-    made: list[Traced] = []
-    for question in CLAIMS[case.family.name].questions(call, case.signature):
-        made += [call.trace(question.signature), *(way.traced for way in question.ways)]
-    return made
+    questions = CLAIMS[case.family.name].questions(call, case.signature)
+    return [t for q in questions for t in (call.trace(q.signature), *(way.traced for way in q.ways))]
 
 
 # For each way, where each of its outputs differs from the reference.

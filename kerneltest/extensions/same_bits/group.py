@@ -1,11 +1,8 @@
-"""The group of claims about bits: one case for each claim of `invariant_to=` and signature.
+"""The group of claims about bits: one case for each claim of `invariant_to=` and signature."""
 
-The rest of the room is imported only for pairings that make a claim.
-"""
-
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
@@ -17,14 +14,13 @@ from kerneltest.execute.invariants import trace_gradient
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import register_group
 from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint
+from kerneltest.extensions.same_bits.certificate import Refuted, certify, traces_of
+from kerneltest.extensions.same_bits.ways import CLAIMS, Call, chosen
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family, marker_family
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.trace.tracing import Traced
-
-if TYPE_CHECKING:
-    from kerneltest.extensions.same_bits.ways import Call
 
 
 class SameBitsGroup(Group):
@@ -38,8 +34,6 @@ class SameBitsGroup(Group):
     def cases(self, item: Item) -> Iterator[AnyCase]:
         if not item.pairing.invariant_to:
             return
-        from kerneltest.extensions.same_bits.ways import CLAIMS, chosen
-
         planned = [each for each in signatures(item.pairing, item.depth) if each.dtype == item.dtype]
         for family, claim in CLAIMS.items():
             for signature in chosen(claim, item.pairing, planned, item.depth) if claim.made_by(item.pairing) else ():
@@ -49,15 +43,12 @@ class SameBitsGroup(Group):
         return None  # until `judge` finds some
 
     def find_family(self, name: str) -> Family | None:
-        from kerneltest.extensions.same_bits.ways import CLAIMS
-
         return marker_family(name, self.name) if name in CLAIMS else None
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
-        from kerneltest.extensions.same_bits.certificate import traces_of
-
         try:
-            return _digest(traces_of(case, _call(item, case, cache)), cache)
+            traces = traces_of(case, _call(item, case, cache))
+            return Fingerprint.of(tuple(function_fingerprint(traced, cache) for traced in traces))
         except Failure as failure:
             return failure_fingerprint(failure)
 
@@ -69,39 +60,30 @@ class SameBitsGroup(Group):
         Raises:
           Failure: there is no answer.
         """
-        from kerneltest.extensions.same_bits.certificate import Refuted, certify
-
         cache.process.enter_phase(Phase.RUNNING)
         found = certify(item, case, _call(item, case, cache))
         if isinstance(found, Refuted):
             record = item.record(Verdict.NONDETERMINISTIC, found.detail, case=replace(case, signature=found.signature))
             return Outcome(replace(record, case=case.id), found.arguments)
         try:
-            words = f"{found.words}; kernel {_digest(found.traces, cache).text}"
+            words = f"{found.words}; kernel {self.fingerprint(item, case, cache).text}"
         except NotReusableError as error:
             raise Failure(Verdict.UNAVAILABLE, f"not certified: code that the jaxpr does not show ({error})") from None
         return Outcome(item.record(Verdict.PASS, words, case=case, compared=found.compared))
 
 
 # What the ways of a case call: the kernel, or its gradient, of which the invariants of gradients have the same traces.
-def _call(item: Item, case: AnyCase, cache: Cache) -> "Call":
-    from kerneltest.extensions.same_bits.ways import CLAIMS, Call
-
+def _call(item: Item, case: AnyCase, cache: Cache) -> Call:
     def kernel(signature: Signature) -> Traced:
         return cache.traces.of(item.pairing, signature, item.backend)
 
     def gradient(signature: Signature) -> Traced:
         plain = kernel(signature)
-        return cache.traces.variation(
-            plain, signature, "gradient", lambda: trace_gradient(item.pairing, signature, plain)
-        )
+        pull_back = functools.partial(trace_gradient, item.pairing, signature, plain)
+        return cache.traces.variation(plain, signature, "gradient", pull_back)
 
     is_gradient = CLAIMS[case.family.name].of_gradient
     return Call(item.pairing, kernel, gradient if is_gradient else kernel, is_gradient)
-
-
-def _digest(traces: Sequence[Traced], cache: Cache) -> Fingerprint:
-    return Fingerprint.of(tuple(function_fingerprint(traced, cache) for traced in traces))
 
 
 register_group(SameBitsGroup(), order=65)

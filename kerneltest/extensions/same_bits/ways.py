@@ -1,7 +1,8 @@
 """The ways to call a kernel that give the same bits, by the claim in `invariant_to=` that says so."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Static
 from kerneltest.declare.dims import Axis, dims_in, dims_in_axes
-from kerneltest.declare.pairing import BATCH, GRID, PADDING, Pairing
+from kerneltest.declare.pairing import BATCH, CHUNKS, GRID, PADDING, Pairing
 from kerneltest.execute.invariants import BatchSlices, differentiated, output_axes
 from kerneltest.plan.signatures import Signature, order_by_variety
 from kerneltest.trace.primitives import Kind, kind_of
@@ -22,10 +23,7 @@ Arrays = tuple[Array, ...]  # each (rows, *shape)
 Take = Callable[[Arrays], Arrays]
 Trace = Callable[[Signature], Traced]
 AxesOfArrays = list[Sequence[Axis]]
-
-
-def _all(arrays: Arrays) -> Arrays:
-    return arrays
+Positions = Mapping[str, Array]  # by dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +41,9 @@ class Way:
 
     words: str
     traced: Traced
-    leaves: Take = _all
-    outputs: Take = _all
-    expected: Take = _all
+    leaves: Take = tuple
+    outputs: Take = tuple
+    expected: Take = tuple
     is_moved: bool = False
 
 
@@ -99,73 +97,78 @@ class Question:
 _LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
 
 
-def _lengths(pairing: Pairing, signature: Signature, name: str) -> list[int]:
-    dim, own = pairing.dims[name], dict(signature.dims)
+def _lengths(pairing: Pairing, signature: Signature, *names: str) -> list[int]:
+    # Of several dims, which all have the same length.
+    dim, own, statics = pairing.dims[names[0]], dict(signature.dims), dict(signature.statics)
     block = dim.block or 1
-    wanted = (*dim.values, *(dim.fit(n) for n in (*_LENGTHS, own[name], block - 1, block, block + 1, 2 * block + 1)))
-    statics = dict(signature.statics)
-    return sorted({n for n in wanted if n and pairing.admits({**own, name: n}, statics)})
+    wanted = (*dim.values, *map(dim.fit, (*_LENGTHS, own[names[0]], block - 1, block, block + 1, 2 * block + 1)))
+    return sorted({n for n in wanted if n and pairing.admits(own | dict.fromkeys(names, n), statics)})
 
 
-def _along(call: Call, signature: Signature, name: str, *, padded: bool = False) -> Iterator[Question]:
-    lengths = _lengths(call.pairing, signature, name)
-    whole = signature.with_length(name, lengths[-1]) if lengths else signature
-    # How much is not masked decides what a longer tail may change.
-    for first in sorted({0, len(lengths) // 2}) if padded else (0,):
-        if len(lengths) > first + 1:
-            ways, shortest = _slices(call, whole, name, lengths[first:]), signature.with_length(name, lengths[first])
-            if padded:
-                yield Question(whole, (way for way in ways if not way.is_moved), name, shortest)
-            else:
-                yield Question(whole, ways)
+def _with_lengths(signature: Signature, lengths: Mapping[str, int]) -> Signature:
+    return replace(signature, dims=tuple({**dict(signature.dims), **lengths}.items()))
 
 
-def _slices(call: Call, whole: Signature, name: str, lengths: Sequence[int]) -> Iterator[Way]:
-    # The first slices along a dim by themselves, for each number of them. Of a gradient, what has no slices is a sum
-    # over them.
-    slices = BatchSlices(dict(whole.dims), name)
-    if slices.overlap([leaf.shape for leaf in whole.leaves(call.pairing).values()]):
+def _parts(
+    call: Call, whole: Signature, name: str, parts: Iterable[Positions], words: Callable[[Array], str], *, moves: bool
+) -> Iterator[Way]:
+    # Calls on parts of the arrays, the shortest first. Outputs without the dim are not compared for a gradient: they
+    # are sums over it.
+    if BatchSlices(dict(whole.dims), name).overlap([leaf.shape for leaf in whole.leaves(call.pairing).values()]):
         raise Failure(Verdict.UNAVAILABLE, f"slices along {name!r} share elements of an argument")
     known: tuple[AxesOfArrays, AxesOfArrays] | None = None
-    for length in lengths:
-        shorter = whole.with_length(name, length)
+    for positions in parts:
+        part, first = _with_lengths(whole, {dim: len(at) for dim, at in positions.items()}), positions[name]
+        if not call.pairing.admits(dict(part.dims), dict(part.statics)):
+            continue
         try:
-            traced = call.trace(shorter)
+            traced = call.trace(part)
         except Failure:  # of which the cases of that signature tell
             continue
         # Of the shortest: axes that are as long in both do not depend on the dim.
-        known = known or call.axes(whole, shorter, name)
-        given, made = known
+        given, made = known = known or call.axes(whole, part, name)
         kept = [i for i, axes in enumerate(made) if not call.is_gradient or name in dims_in_axes(axes)]
-        made, choose, first = [made[i] for i in kept], _choosing(kept), np.arange(length)
-        leaves, expected = _rowwise(slices.taker(given, first)), _chain(choose, _rowwise(slices.taker(made, first)))
-        yield Way(f"{name}={length}", traced, leaves, choose, expected)
-        if length > 1:
-            own = BatchSlices({**dict(whole.dims), name: length}, name)
-            moved, back = (_rowwise(own.taker(axes, np.roll(first, by))) for axes, by in ((given, 1), (made, -1)))
-            words = f"{name}={length} and each slice one place further"
-            yield Way(words, traced, _chain(leaves, moved), _chain(choose, back), expected, is_moved=True)
+        leaves, expected = _taking(whole, given, positions), _taking(whole, made, positions, kept)
+        yield Way(f"{name}={words(first)}", traced, leaves, _taking(part, made, {}, kept), expected)
+        if moves and len(first) > 1:
+            further, back = (np.roll(np.arange(len(first)), by) for by in (1, -1))
+            moved, outputs = _taking(whole, given, {name: first[further]}), _taking(part, made, {name: back}, kept)
+            what = f"{name}={words(first)} and each slice one place further"
+            yield Way(what, traced, moved, outputs, expected, is_moved=True)
 
 
-def _choosing(numbers: Sequence[int]) -> Take:
-    return lambda arrays: tuple(arrays[number] for number in numbers)
+def _taking(signature: Signature, axes: AxesOfArrays, positions: Positions, kept: Sequence[int] | None = None) -> Take:
+    # Takes positions out of arrays with these axes, and some of the arrays.
+    def take(arrays: Arrays) -> Arrays:
+        for dim, at in positions.items():
+            arrays = BatchSlices(dict(signature.dims), dim).taker([(1, *each) for each in axes], at)(arrays)
+        return arrays if kept is None else tuple(arrays[number] for number in kept)
+
+    return take
 
 
-def _rowwise(take: Take) -> Take:
-    def of_rows(arrays: Arrays) -> Arrays:
-        rows = [take(tuple(array[row] for array in arrays)) for row in range(len(arrays[0]) if arrays else 0)]
-        return tuple(np.stack(each) for each in zip(*rows, strict=True))
+def _along(call: Call, signature: Signature, *, padded: bool) -> Iterator[Question]:
+    for name in padded_dims(call.pairing) if padded else call.pairing.batch_dims:
+        lengths = _lengths(call.pairing, signature, name)
+        # How much is not masked decides what a longer tail may change.
+        for first in sorted({0, len(lengths) // 2}) if padded else (0,):
+            if len(lengths) > first + 1:
+                whole, shortest = (_with_lengths(signature, {name: lengths[i]}) for i in (-1, first))
+                parts = ({name: np.arange(length)} for length in lengths[first:])
+                ways = _parts(call, whole, name, parts, lambda at: str(len(at)), moves=not padded)
+                yield Question(whole, ways, name, shortest) if padded else Question(whole, ways)
 
-    return of_rows
 
-
-def _chain(first: Take, then: Take) -> Take:
-    return lambda arrays: then(first(arrays))
-
-
-def _any_batch(call: Call, signature: Signature) -> Iterator[Question]:
-    for name in call.pairing.batch_dims:
-        yield from _along(call, signature, name)
+def _any_chunks(call: Call, signature: Signature) -> Iterator[Question]:
+    # The whole, and the pieces before and after each cut.
+    for name, end in call.pairing.chunk_dims.items():
+        *cuts, last = _lengths(call.pairing, signature, name, end) or [0]
+        pieces = [(0, last), *((0, cut) for cut in cuts), *((cut, last) for cut in cuts)]
+        ordered = sorted(pieces, key=lambda piece: piece[1] - piece[0])
+        parts = ({end: np.arange(stop), name: np.arange(start, stop)} for start, stop in ordered)
+        if cuts:
+            whole = _with_lengths(signature, {name: last, end: last})
+            yield Question(whole, _parts(call, whole, name, parts, lambda at: f"{at[0]}:{at[-1] + 1}", moves=False))
 
 
 def padded_dims(pairing: Pairing) -> tuple[str, ...]:
@@ -177,11 +180,6 @@ def padded_dims(pairing: Pairing) -> tuple[str, ...]:
         if leaf.kind.is_mask and leaf.shape:
             found |= dict.fromkeys(dims_in(leaf.shape[-1]))
     return tuple(name for name in found if name not in pairing.batch_dims)
-
-
-def _any_padding(call: Call, signature: Signature) -> Iterator[Question]:
-    for name in padded_dims(call.pairing):
-        yield from _along(call, signature, name, padded=True)
 
 
 def _any_order(call: Call, signature: Signature) -> Iterator[Question]:
@@ -217,37 +215,34 @@ class Claim:
 
     Attributes:
       of: what no bit depends on.
-      made_by: whether a pairing makes it.
+      word: by which a pairing makes it; "" for static arguments, which it names.
       questions: from what is called and a signature to the ways that must agree.
       varied: the dims and static arguments that differ between ways, so that cases need not.
       of_gradient: whether the gradient is called.
     """
 
     of: str
-    made_by: Callable[[Pairing], bool]
+    word: str
     questions: Callable[[Call, Signature], Iterator[Question]]
     varied: Callable[[Pairing], Sequence[str]] = lambda pairing: ()
     of_gradient: bool = False
 
+    def made_by(self, pairing: Pairing) -> bool:
+        makes = pairing.claims(self.word) if self.word else bool(tuned_statics(pairing))
+        return makes and (bool(pairing.grad) or not self.of_gradient)
+
 
 _CLAIMS: Mapping[str, Claim] = {
-    "bits_in_any_batch": Claim("the batch", lambda p: p.claims(BATCH), _any_batch, lambda p: p.batch_dims),
-    "bits_with_any_padding": Claim(
-        "the length of a masked tail", lambda p: p.claims(PADDING), _any_padding, padded_dims
+    "bits_in_any_batch": Claim("the batch", BATCH, partial(_along, padded=False), lambda p: p.batch_dims),
+    "bits_with_any_padding": Claim("the length of a masked tail", PADDING, partial(_along, padded=True), padded_dims),
+    "bits_in_any_chunks": Claim(
+        "where it is cut", CHUNKS, _any_chunks, lambda p: (*p.chunk_dims, *p.chunk_dims.values())
     ),
-    "bits_in_any_order": Claim("the order of programs", lambda p: p.claims(GRID), _any_order),
-    "bits_with_any_option": Claim("a static argument", lambda p: bool(tuned_statics(p)), _any_option, tuned_statics),
+    "bits_in_any_order": Claim("the order of programs", GRID, _any_order),
+    "bits_with_any_option": Claim("a static argument", "", _any_option, tuned_statics),
 }
-
-
-def _of_gradient(claim: Claim) -> Claim:
-    return replace(claim, made_by=lambda p: bool(p.grad) and claim.made_by(p), of_gradient=True)
-
-
 # By family.
-CLAIMS: Mapping[str, Claim] = {
-    **_CLAIMS, **{f"gradient_{family}": _of_gradient(claim) for family, claim in _CLAIMS.items()}
-}  # fmt: skip
+CLAIMS = {**_CLAIMS, **{f"gradient_{family}": replace(c, of_gradient=True) for family, c in _CLAIMS.items()}}
 
 
 _SIGNATURES = {"quick": 3, "standard": 6, "deep": 24}  # of a claim in a dtype

@@ -1,8 +1,10 @@
 """Claims of `invariant_to=` about bits: what holds is certified, and what does not is shown by values."""
 
+import functools
+import linecache
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -337,6 +339,48 @@ def _masked_softmax(x: Any, lengths: Any, *, fill: float) -> Any:
     return _by_row(body, x, lengths)
 
 
+Blocks = list[tuple[int, int]]  # from one key to another
+
+
+def _causal(groups: Callable[[int, int], list[Blocks]]) -> Callable[[Any, Any, Any], Any]:
+    # Attention of the last positions of a sequence. Each group of blocks of keys has its own statistics.
+    def kernel(q: Any, k: Any, v: Any) -> Any:
+        rows, keys = q.shape[0], k.shape[0]
+
+        def body(q_ref: Any, k_ref: Any, v_ref: Any, out_ref: Any) -> None:
+            parts = []
+            for blocks in groups(rows, keys):
+                largest, total, weights = jnp.full((), -1e30, q.dtype), jnp.zeros(v.shape[1], q.dtype), jnp.zeros(())
+                for start, end in blocks:
+                    key = start + jnp.arange(8)
+                    seen = (key <= keys - rows + pl.program_id(0)) & (key < end)
+                    scores = jnp.where(seen, (k_ref[pl.ds(start, 8), :] * q_ref[...]).sum(1), -1e30)
+                    new = jnp.maximum(largest, scores.max())
+                    scale, e = jnp.exp(largest - new), jnp.where(seen, jnp.exp(scores - new), 0)
+                    total = total * scale + (e[:, None] * v_ref[pl.ds(start, 8), :]).sum(0)
+                    weights, largest = weights * scale + e.sum(), new
+                parts.append((largest, total, weights))
+            largest = functools.reduce(jnp.maximum, [part[0] for part in parts])
+            total, weights = (sum(jnp.exp(part[0] - largest) * part[i] for part in parts) for i in (1, 2))
+            out_ref[...] = (total / weights)[None]
+
+        padding = (0, 8), (0, 0)
+        return _by_row(body, q, jnp.pad(k, padding), jnp.pad(v, padding), columns=v.shape[1])
+
+    return kernel
+
+
+def _blocks(first: int, last: int) -> Blocks:
+    return [(start, min(start + 8, last)) for start in range(first, last, 8)]
+
+
+def _causal_oracle(q: Any, k: Any, v: Any) -> Any:
+    rows, keys = len(q), len(k)
+    scores = np.where(np.arange(keys) <= keys - rows + np.arange(rows)[:, None], q @ k.T, -np.inf)
+    e = np.exp(scores - scores.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True) @ v
+
+
 def _masked_oracle(x: Any, lengths: Any) -> Any:
     return np.where(np.arange(x.shape[1]) < lengths[:, None], x, 0).sum(1, keepdims=True)
 
@@ -355,6 +399,13 @@ _BLOCK = {**_X, "block": kt.static(16, 32), "dims": _ROWS, "invariant_to": "bloc
 _PADDED = {
     **_X, "lengths": kt.lengths("m", up_to="n"), "dims": {"m": kt.dim(values=(3,)), "n": kt.dim(multiple_of=16)},
     "invariant_to": "padding",
+}  # fmt: skip
+
+
+_CHUNKS = {
+    "q": kt.array("q d", "float32"), "k": kt.array("n d", "float32"), "v": kt.array("n d", "float32"),
+    "dims": {"q": kt.dim(maximum=17), "n": kt.dim(maximum=17), "d": kt.dim(values=(4,))},
+    "where": lambda q, n: q <= n, "chunk_dims": {"q": "n"}, "invariant_to": "chunks",
 }  # fmt: skip
 
 
@@ -482,13 +533,34 @@ TABLE: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], V
     "a tuned width": (_tuned_width, lambda x, block: x.sum(1, keepdims=True), _BLOCK, BROKEN),
     "tuned rows": (_tuned_rows, lambda x, block: x.sum(1, keepdims=True), _BLOCK, HOLDS),
     "a tuned move": (_moved, lambda x, block: 2 * x, _BLOCK, HOLDS),
-    "blocks of one length": (partial(_masked_sum, block=lambda n: 16), _masked_oracle, _PADDED, HOLDS),
-    "blocks by the length": (partial(_masked_sum, block=_longer), _masked_oracle, _PADDED, BROKEN),
+    "blocks of one length": (functools.partial(_masked_sum, block=lambda n: 16), _masked_oracle, _PADDED, HOLDS),
+    "blocks by the length": (functools.partial(_masked_sum, block=_longer), _masked_oracle, _PADDED, BROKEN),
     "halves of the blocks": (_masked_halves, _masked_oracle, _PADDED, BROKEN),
     "masked by positions in floats": (_by_float_mask, _masked_oracle, _PADDED, HOLDS),
     "masked by a product": (_masked_product, _masked_oracle, _PADDED, HOLDS),
     "a tile as long as the row": (_masked_whole, _masked_oracle, _PADDED, OPEN),
-    "maxima so far": (partial(_masked_softmax, fill=-1e30), _masked_softmax_oracle, _PADDED, HOLDS),
+    "rows in pieces": (
+        _row_by_row(lambda row, m, i: row * _norm(row), _COLUMNS),
+        lambda x: x / np.sqrt((x * x).sum(1, keepdims=True)),
+        {**_X, "dims": _ROWS, "chunk_dims": "m", "invariant_to": "chunks"}, HOLDS,
+    ),
+    "blocks of keys at fixed places": (_causal(lambda q, n: [_blocks(0, n)]), _causal_oracle, _CHUNKS, HOLDS),
+    "blocks of keys that begin at the piece": (
+        _causal(lambda q, n: [_blocks(0, n - q) + _blocks(n - q, n)]), _causal_oracle, _CHUNKS, BROKEN
+    ),
+    "statistics of a piece by itself": (
+        _causal(lambda q, n: [_blocks(n - q, n), *([_blocks(0, n - q)] if q < n else [])]),
+        _causal_oracle, _CHUNKS, BROKEN,
+    ),
+    "keys split for a short piece": (
+        _causal(lambda q, n: [_blocks(0, n)] if q > 2 else [[block] for block in _blocks(0, n)]),
+        _causal_oracle, _CHUNKS, BROKEN,
+    ),
+    "keys split for a whole sequence": (
+        _causal(lambda q, n: [_blocks(0, n)] if q < 17 else [[block] for block in _blocks(0, n)]),
+        _causal_oracle, _CHUNKS, BROKEN,
+    ),
+    "maxima so far": (functools.partial(_masked_softmax, fill=-1e30), _masked_softmax_oracle, _PADDED, HOLDS),
 }  # fmt: skip
 
 
@@ -561,13 +633,21 @@ def test_what_has_one_way_is_not_certified() -> None:
     assert "there is only one way" in record.message
 
 
-def test_a_finding_names_both_sides_and_the_choice() -> None:
-    kernel, oracle, declared, _ = TABLE["a product that is split in small batches"]
+@pytest.mark.parametrize(
+    ("name", "one", "other", "line"),
+    [
+        ("a product that is split in small batches", " with m=4, 5, ", " with m=1, 2 or 3;", "2 if x.shape[0] < 4"),
+        ("keys split for a short piece", " with q=0:1, 0:2, ", " with q=16:17 or 15:17;", "if q > 2 else"),
+    ],
+)
+def test_a_finding_names_both_sides_and_the_choice(name: str, one: str, other: str, line: str) -> None:
+    kernel, oracle, declared, _ = TABLE[name]
     message = _bits(kernel, oracle, declared)[0].message
-    line = kernel.__code__.co_firstlineno
-    assert " with m=4, 5, " in message
-    assert " with m=1, 2 or 3;" in message
-    assert f"test_certificate.py:{line}" in message
+    assert one in message
+    assert other in message
+    found = re.search(r"test_certificate.py:(\d+)", message)
+    assert found
+    assert line in linecache.getline(__file__, int(found[1]))
 
 
 def test_programs_on_cores_are_not_certified_for_any_order() -> None:
