@@ -88,9 +88,6 @@ SIZES = dict(
 )
 
 
-# Of lengths a few: `batched_matmul` below plans all of them for the same code.
-FEW = {name: kt.dim(block=dim.block, values=(dim.block + 1, 3)) for name, dim in TILES.items()}
-
 matmul = kt.oracle_for(
     kt.triton_kernel(kernels.matmul, grid=tiles, outputs=dict(out=product), constants=SIZES),
     x=kt.array("m k"),
@@ -98,9 +95,12 @@ matmul = kt.oracle_for(
     activation=kt.static("none", "relu", "gelu", "silu"),
     precision=kt.static(None, "ieee"),
     where=lambda activation, precision: activation == "none" or precision is None,  # one follows the other
-    dims=FEW,
+    dims=TILES,
 )(test_matmul.tiled.oracle)
 
+
+# Of lengths a few: `matmul` plans all of them for the same code.
+FEW = {name: kt.dim(block=dim.block, values=(dim.block + 1, 3)) for name, dim in TILES.items()}
 
 batched_matmul = kt.oracle_for(
     kt.triton_kernel(
@@ -111,6 +111,6 @@ batched_matmul = kt.oracle_for(
     ),
     x=kt.array("b m k"),
     y=kt.array("b k n"),
-    dims=dict(TILES, b=test_batched_matmul.BATCH),
+    dims=dict(FEW, b=test_batched_matmul.BATCH),
     batch_dims="b",
 )(test_batched_matmul.one_axis.oracle)
