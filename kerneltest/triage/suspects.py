@@ -175,11 +175,9 @@ class Suspect:
     def _overflowing_dtype(self) -> str:
         # The dtype of the offsets with its article, if all findings are of one that overflows; or "".
         details = [record.detail for record in self.findings if is_memory(record)]
-        bits = {
-            detail.overflow.bits if isinstance(detail, MemoryFault) and detail.overflow else 0 for detail in details
-        }
-        most = max(bits, default=0) if len(bits) == 1 else 0
-        return f"an int{most + 1}" if most % 2 else f"a uint{most}" if most else ""
+        found = {each.overflow.bits if isinstance(each, MemoryFault) and each.overflow else 0 for each in details}
+        bits = max(found) if len(found) == 1 else 0
+        return f"an int{bits + 1}" if bits % 2 else f"a uint{bits}" if bits else ""
 
     @property
     def _shown_fault(self) -> FaultLocation | None:
