@@ -326,6 +326,7 @@ def _kind_of_error(actual: Element, expected: Element) -> str:
     return "off" if np.isfinite(got) else str(got)
 
 
+Excludes = Callable[[ExplicitCase, Record], bool]  # whether a case that fails in the same way has another bug
 _SIGNATURE_SHARE = 0.6  # of the time, for signatures before values have had their turn
 _MAX_FAILED_ATTEMPTS = 100  # consecutive failed attempts after which smaller chunks of elements are not tried
 _ENDS_PROCESSES = (Verdict.HANG, Verdict.CRASH)
@@ -356,18 +357,12 @@ class _TimeIsUp(Exception):  # noqa: N818 - not an error
 
 
 def minimize(
-    item: Item,
-    case: AnyCase,
-    record: Record,
-    cache: Cache,
-    seconds: float,
-    is_another: Callable[[ExplicitCase, Record], bool] | None = None,
+    item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float, is_another: Excludes = lambda *_: False
 ) -> ShrinkResult | None:
     """Searches for the smallest case that fails as a finding does, in signature and values.
 
-    Candidates are tried in the same order each time. Those that `is_another` accepts fail of another bug. Nothing that
-    the search compiles stays in the cache. The watchdog of the cache's journal ends a candidate that hangs, as in a
-    run.
+    Candidates are tried in the same order each time, without those of another bug. Nothing that the search compiles
+    stays in the cache. The watchdog of the cache's journal ends a candidate that hangs, as in a run.
 
     Returns:
       The smallest case. None if the case does not fail again, if it hung or crashed and so must not run again, or if
@@ -381,8 +376,7 @@ def minimize(
         arguments = {}
     if arguments is None or record.verdict in _ENDS_PROCESSES:
         return None
-    search = _Search(item, case, record, cache, seconds)
-    search.is_another = is_another or search.is_another
+    search = _Search(item, case, record, cache, seconds, is_another)
     complete = False
     with suppress(_TimeIsUp):
         if not search.fails(case.signature, arguments):
@@ -399,9 +393,10 @@ def minimize(
 
 
 class _Search:
-    def __init__(self, item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> None:
-        self._item, self._record = item, record
-        self.is_another: Callable[[ExplicitCase, Record], bool] = lambda case, record: False
+    def __init__(
+        self, item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float, is_another: Excludes
+    ) -> None:
+        self._item, self._record, self._is_another = item, record, is_another
         # Shares the run's pool and journal, but adds to copies, so that nothing is left in the run's cache.
         self._cache = cache.branch()
         self._started = time.perf_counter()
@@ -427,7 +422,7 @@ class _Search:
             raise _TimeIsUp
         self._seen.add(case.id)
         outcome = self._judge(case)
-        if is_same := resembles(self._record, outcome.record) and not self.is_another(case, outcome.record):
+        if is_same := resembles(self._record, outcome.record) and not self._is_another(case, outcome.record):
             self._failing.append((case, outcome))
         return is_same
 

@@ -6,7 +6,7 @@ those that could show otherwise are wrong at each of its indices.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kerneltest.core.verdicts import GroupName
 from kerneltest.records.evidence import EVERY_ELEMENT, AxisFootprint, PatternKind
@@ -27,13 +27,16 @@ def _every(step: int, start: int, length: int) -> int:
     return ((1 << step * count) - 1) // ((1 << step) - 1) << start
 
 
+_Numbers = Callable[[int, int, int], int]
+
+
 @dataclass(frozen=True, slots=True)
 class _Region:
     # A kind of region along an axis: the indices in it, by the axis' length and block and by a number.
     words: str  # with places for the axis and the number
-    bits: Callable[[int, int, int], int]
+    bits: _Numbers
     # the number of the region that fits some indices, by these, the axis' length and its block
-    number: Callable[[int, int, int], int] = lambda bits, length, block: 0
+    number: _Numbers = lambda bits, length, block: 0
     blocked: bool = False  # whether it needs blocks of more than one element
 
 
@@ -45,11 +48,11 @@ def _last_block(length: int, block: int, number: int) -> int:
     return _up_to(length) & ~_up_to((length - 1) // block * block)
 
 
-def _blocked(words: str, bits: Callable[[int, int, int], int]) -> _Region:
-    return _Region(f"{words} block of {{axis}}", bits, blocked=True)
+def _blocked(words: str, bits: _Numbers, number: _Numbers = lambda bits, length, block: 0) -> _Region:
+    return _Region(f"{words} block of {{axis}}", bits, number, blocked=True)
 
 
-def _but(bits: Callable[[int, int, int], int]) -> Callable[[int, int, int], int]:
+def _but(bits: _Numbers) -> _Numbers:
     return lambda n, b, k: _up_to(n) & ~bits(n, b, k)
 
 
@@ -64,10 +67,7 @@ _REGIONS = (
     _Region("only at the last index of {axis}", lambda n, b, k: 1 << n - 1),
     _Region("everywhere but at index 0 of {axis}", _but(lambda n, b, k: 1)),
     _Region("everywhere but at the last index of {axis}", lambda n, b, k: _up_to(n - 1)),
-    replace(
-        _blocked("only at index {number} of each", lambda n, b, k: _every(b, k, n)),
-        number=lambda bits, n, b: _first(bits) % b,
-    ),
+    _blocked("only at index {number} of each", lambda n, b, k: _every(b, k, n), lambda bits, n, b: _first(bits) % b),
     _blocked("only at the last index of each", lambda n, b, k: _every(b, b - 1, n) | 1 << n - 1),
     _Region("only in the first half of {axis}", lambda n, b, k: _up_to(n // 2)),
     _Region("only in the second half of {axis}", _but(lambda n, b, k: _up_to(n // 2))),

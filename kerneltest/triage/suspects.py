@@ -175,11 +175,9 @@ class Suspect:
     def _overflowing_dtype(self) -> str:
         # The dtype of the offsets with its article, if all findings are of one that overflows; or "".
         details = [record.detail for record in self.findings if is_memory(record)]
-        bits = {
-            detail.overflow.bits if isinstance(detail, MemoryFault) and detail.overflow else 0 for detail in details
-        }
-        most = max(bits, default=0) if len(bits) == 1 else 0
-        return f"an int{most + 1}" if most % 2 else f"a uint{most}" if most else ""
+        found = {each.overflow.bits if isinstance(each, MemoryFault) and each.overflow else 0 for each in details}
+        bits = max(found) if len(found) == 1 else 0
+        return f"an int{bits + 1}" if bits % 2 else f"a uint{bits}" if bits else ""
 
     @property
     def _shown_fault(self) -> FaultLocation | None:
@@ -265,9 +263,8 @@ def is_same_bug(
 ) -> bool:
     """Returns whether two suspects of one tier have the same symptom and condition, smallest case or line at fault.
 
-    They are two bugs if an edit that repairs one of them leaves the other wrong. If both are imprecise, such an edit
-    fits by chance too often, unless one at another line repairs the other. It shows nothing if it repairs the smallest
-    case of both.
+    They are two bugs if an edit that repairs one of them leaves the other wrong. Such an edit fits by chance too often
+    if both are imprecise in the same cases, and shows nothing if it repairs the smallest case of both.
 
     What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
     Each suspect comes with its symptom and condition, which take time to find.
@@ -275,12 +272,11 @@ def is_same_bug(
     (one, title), (other, its_title) = entitled, other_entitled
     if one.level in BEFORE_VALUES or other.level in BEFORE_VALUES:
         return False
-    if title == its_title and _have_same_case(one, other):
+    if title == its_title and (one.level is Level.PRECISION or _have_same_case(one, other)):
         return True
-    are_imprecise = title == its_title and one.level is Level.PRECISION
     for fixed, left in ((one, other), (other, one)):
         if fixed.fault is not None and any(record.case in fixed.fault.unexplained for record in left.findings):
-            return are_imprecise and left.reproducer is not None and not _have_own_lines(fixed.fault, left.fault)
+            return False
     if title == its_title:
         return True
     if _have_same_case(one, other) and is_memory(one.example) is not is_memory(other.example):
@@ -292,10 +288,6 @@ def is_same_bug(
     if one.fault is not None and other.fault is not None and one.fault.place == other.fault.place:
         return True
     return _have_same_case(one, other) and one.example.backend == other.example.backend
-
-
-def _have_own_lines(one: FaultLocation, other: FaultLocation | None) -> bool:
-    return other is not None and {one.place, *one.alternatives}.isdisjoint((other.place, *other.alternatives))
 
 
 def _have_same_case(one: Suspect, other: Suspect) -> bool:

@@ -21,6 +21,7 @@ from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_case, run_item
 from kerneltest.execute.settings import RunSettings
+from kerneltest.localize.suspect_reduction import reduce_suspect
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import signatures
@@ -276,6 +277,24 @@ def test_a_case_that_has_another_bug_is_no_smallest_case() -> None:
     made = minimize(item, case, record, cache, LONG, lambda case, record: record.dims["n"] < 3)
     assert made is not None
     assert made.case.signature.dims == (("n", 3),)
+
+
+def all_255_but_the_last(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        but_last = pl.ds(0, x_ref.shape[0] - 1)
+        o_ref[but_last] = jnp.full(x_ref.shape[0] - 1, 255, x_ref.dtype)
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+def test_wrong_numbers_do_not_end_as_an_element_that_was_never_written() -> None:
+    """An interpreter fills it with 0, which is wrong in the same way."""
+    pairing = make_pairing(all_255_but_the_last, lambda x: x, x=kt.array("n", "uint8"))
+    item, _, record, cache = first_finding(pairing, family="one_hot_per_tile")
+    assert record.shown.actual != 0
+    reduced = reduce_suspect([item], [record], cache, LONG)
+    assert reduced is not None
+    assert (reduced.reproducer.record.dims["n"], reduced.reproducer.relation is None) == (2, True)
 
 
 def test_the_time_limit_is_checked_before_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:

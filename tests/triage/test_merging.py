@@ -168,27 +168,6 @@ def test_a_partial_repair_that_repairs_the_smallest_case_of_both_parts_splits_no
     assert (suspects[0].fault is None) is (count == 1)
 
 
-@pytest.mark.parametrize(
-    ("line", "count"), [("k.py:9", 2), ("k.py:5", 1), ("k.py:7", 1), ("", 1), (None, 2)],
-    ids=["own line", "same line", "possibly the same line", "no line", "not reduced yet"],
-)  # fmt: skip
-def test_roundings_are_two_bugs_if_each_has_a_line_of_its_own(line: str | None, count: int) -> None:
-    records = _run("interpret", lambda n, family: _wrong(0.999) if family in ("ones", "ties") else None)
-    ones, ties = ([r.case for r in records if r.verdict.is_finding and r.family == each] for each in ("ones", "ties"))
-    partial = FaultLocation(
-        "k.py:5", "x", "it fixes some", False, ("k.py:7",), explained=(*ones,), unexplained=(*ties,)
-    )
-    whole = FaultLocation(line, "y", "it fixes the others", True) if line else None
-    faults = [(ones[0], partial), *([(ties[0], whole)] if line is not None else [])]
-    smallest = [
-        Reproducer(
-            origin, case(verdict="mismatch", case="made", evidence=Evidence(arguments={"x": origin})), 0, 9, True, fault
-        )
-        for origin, fault in faults
-    ]
-    assert len(find_suspects(records, {PAIRING: {}}, smallest)) == count
-
-
 def test_a_repair_of_memory_that_leaves_values_wrong_shows_two_bugs() -> None:
     records = _run(SIMULATED, lambda n, family: UNWRITTEN)
     records += _run("interpret", lambda n, family: _wrong(float("nan") if n == 1 else 3.0))
