@@ -66,7 +66,8 @@ def dim(
     """Declares the lengths of an axis and how the kernel divides it, as in `dims=dict(m=kt.dim(block=64))`.
 
     Args:
-      block: the length, in elements, of the blocks that the kernel divides the axis into; None if it does not.
+      block: the length, in elements, of the blocks that the kernel divides the axis into; None for that which traces
+        of the kernel show, if any.
       multiple_of: every length is a multiple of it.
       minimum: the least length; 0 admits the empty axis.
       maximum: the greatest length; None for no limit.

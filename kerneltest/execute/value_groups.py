@@ -17,6 +17,7 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, Optional, Static
+from kerneltest.declare.dims import Dim
 from kerneltest.declare.outcomes import Rejection
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.applicability import reaches_kernel, trace_if_possible
@@ -164,9 +165,11 @@ def _dim_lengths(pairing: Pairing, signature: Signature, depth: str) -> Mapping[
     planned = [dict(each.dims) for each in signatures(pairing, depth)]
     by_dim = {name: sorted({lengths[name] for lengths in planned}) for name, _ in signature.dims}
 
-    def longer_grids(name: str) -> Mapping[str, Sequence[object]]:
-        planned = max(by_dim[name])
-        length = pairing.dims[name].fit(_LONGER * planned)
+    def longer_grids(name: str, block: int) -> Mapping[str, Sequence[object]]:
+        dim, planned = pairing.dims[name], max(by_dim[name])
+        if block:
+            return _grids_of(pairing, signature.with_length(name, Dim(multiple_of=dim.multiple_of).fit(block + 1)))
+        length = dim.fit(_LONGER * planned)
         longer = signature.resized(pairing, {name: length}) if length > planned else None
         return _grids_of(pairing, longer) if longer is not None else {}
 

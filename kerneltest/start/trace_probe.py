@@ -15,6 +15,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.start.command_progress import CommandProgress, TimeLimitError
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
+from kerneltest.trace.cut_lengths import step_counts
 from kerneltest.trace.primitives import Kind, kind_of
 from kerneltest.trace.tracing import Traced, trace_kernel, without_debugging
 from kerneltest.trace.walk import equations_in, primitive_name, unconditional_equations
@@ -170,11 +171,7 @@ def _summarize(traced: Traced) -> TraceLengths:
     words: list[str] = [f"{len(call.grid)}" for call in traced.calls]
     numbers = list(grids)
     for equation, _ in (pair for call in traced.calls for pair in equations_in(call.equation)):
-        literals = [v.val for v in equation.invars if hasattr(v, "val")]
-        found = [int(v) for v in literals if isinstance(v, (int, np.integer)) and not isinstance(v, bool)]
-        found += [int(v) for v in literals if isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iu"]
-        if isinstance(trips := equation.params.get("length"), int):
-            found.append(trips)
+        found = [*step_counts(equation)]
         for variable in equation.outvars:
             if type(variable.aval).__name__ == "ShapedArray":  # not the shapes of refs
                 found += [n for n in variable.aval.shape if isinstance(n, int)]

@@ -27,7 +27,8 @@ class DimLengths(NamedTuple):
 
     own: int  # in the signature for which a kernel is traced
     planned: Sequence[int]  # in all signatures of the plan
-    longer_grids: Callable[[], Mapping[str, Sequence[object]]] = dict  # grids of calls at a longer one, by place
+    # Grids of calls by place at a length past a block, whatever is declared; past the planned ones for a block of 0.
+    longer_grids: Callable[[int], Mapping[str, Sequence[object]]] = lambda block: {}
 
 
 _Lengths = Mapping[str, DimLengths]  # by dim
@@ -307,16 +308,17 @@ def _remarks_on_axis(axis: int, site: _Watched, place: str, seen: str, lengths: 
     begin = f"axis {axis} of the grid at {place} has one program in every case"
     longest = min((max(each.planned) for each in lengths.values()), default=0)
     blocks = _blocks_along(axis, site.equation)
+
+    def names_past(block: int) -> Iterator[str]:
+        grids = ((name, each.longer_grids(block).get(place, ())) for name, each in lengths.items())
+        return (name for name, grid in grids if axis < len(grid) and grid[axis] != 1)
+
     for size in blocks:
-        # Lengths past the block that index maps choose along the axis would have more programs. A block shorter than
-        # some length that every dim reaches spans an axis that is no dim.
-        if size > 1 and size >= longest:
-            yield f"{begin}; lengths past its block would have more, as in dims=dict(n=kt.dim(block={size}))"
-    if not blocks and _asks_program(site.equation, axis):
-        for name, each in lengths.items():
-            grid = each.longer_grids().get(place, ())
-            if axis < len(grid) and grid[axis] != 1:
-                yield f"{begin}; lengths of {name} past {max(each.planned)} would have more"
+        # A block shorter than some length that every dim reaches spans an axis that is no dim.
+        for name in names_past(size) if size > 1 and size >= longest else ():
+            yield f"{begin}; lengths past its block would have more, as in dims=dict({name}=kt.dim(block={size}))"
+    for name in names_past(0) if not blocks and _asks_program(site.equation, axis) else ():
+        yield f"{begin}; lengths of {name} past {max(lengths[name].planned)} would have more"
 
 
 def _remarks_on_single(axis: int, site: _Watched, place: str, seen: str, lengths: _Lengths) -> Iterator[str]:

@@ -363,6 +363,13 @@ def _double_row(x: Any) -> Any:
     return pl.pallas_call(body, grid=len(x), in_specs=[row], out_specs=row, out_shape=shape)(x)
 
 
+def _short_row(x: Any) -> Any:
+    assert x.shape[1] <= BLOCK
+    part = pl.BlockSpec((x.shape[0], BLOCK), lambda j: (0, j))
+    body = lambda x_ref, out_ref: out_ref.__setitem__(..., 2 * x_ref[...])  # noqa: E731
+    return pl.pallas_call(body, grid=pl.cdiv(x.shape[1], BLOCK), in_specs=[part], out_specs=part, out_shape=x)(x)
+
+
 def _pipeline(x: Any) -> Any:
     block, far = pl.BlockSpec((8, 128), lambda i: (i, 0)), pl.BlockSpec(memory_space=pl.ANY)
 
@@ -384,10 +391,18 @@ SINGLE_PROGRAMS: dict[str, tuple[Any, str, dict[str, Any], str, str]] = {
     "a grid of programs that find their block": (
         _BY_FOUR,
         "n",
-        {"n": kt.dim(maximum=100)},
+        {"n": kt.dim(block=16, maximum=100)},
         "interpret",
         "axis 0 of the grid at {} has one program in every case; lengths of n past 39 would have more",
     ),
+    "the same without a declared block, which traces show": (
+        _BY_FOUR,
+        "n",
+        {"n": kt.dim(maximum=100)},
+        "interpret",
+        "",
+    ),
+    "blocks past which the kernel takes no length": (_short_row, "b n", {"n": kt.dim(maximum=16)}, "interpret", ""),
     "the same with lengths that are all in one block": (_BY_FOUR, "n", {"n": kt.dim(maximum=40)}, "interpret", ""),
     "the same with two lengths": (_BY_PROGRAM, "n", {"n": kt.dim(values=(8, 12))}, "interpret", ""),
     "the same with two blocks": (_BY_PROGRAM, "n", {"n": kt.dim(maximum=30)}, "interpret", ""),
