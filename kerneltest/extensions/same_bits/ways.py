@@ -261,13 +261,7 @@ def chosen(claim: Claim, pairing: Pairing, planned: Sequence[Signature], depth: 
 
 
 def hide_tails(pairing: Pairing, question: Question, arrays: dict[str, Array], least: Mapping[str, Array]) -> None:
-    """Changes arrays of the reference so that only what the shortest way has counts.
-
-    Args:
-      pairing, question: the question, about padding.
-      arrays: by path.
-      least: those for the shortest way.
-    """
+    """Changes arrays of the reference, by path, so that only what `least`, those of the shortest way, have counts."""
     for path, leaf in question.signature.leaves(pairing).items():
         is_masked = leaf.kind.is_mask and question.padded in dims_in_axes(leaf.shape[-1:])
         if is_masked:
