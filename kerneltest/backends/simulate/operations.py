@@ -597,11 +597,6 @@ def _movement(make: Callable[[Operation], Compute], *, bare: bool = False) -> Se
     return Semantics(rule, bare=bare)
 
 
-def _make_range(op: Operation) -> Compute:
-    numbers = np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32)[None]
-    return lambda: numbers
-
-
 OPERATIONS: Mapping[str, Semantics] = {
     # Numbers. i1 is bool.
     "arith.addi": _elementwise(_modulo_two(np.add)),
@@ -669,7 +664,9 @@ OPERATIONS: Mapping[str, Semantics] = {
     "tt.split": _movement(_split, bare=True),
     "tt.cat": _movement(_concatenate, bare=True),
     "arith.constant": _movement(_constant),
-    "tt.make_range": _movement(_make_range),
+    "tt.make_range": _movement(
+        lambda op: lambda: np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32)[None]
+    ),
     # Along an axis.
     "tt.dot": Semantics(_dot),
     "tt.reduce": Semantics(_reduce),
