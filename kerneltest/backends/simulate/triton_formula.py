@@ -152,7 +152,8 @@ class _Samples:
         rows = np.tile(np.arange(self._first, self._first + self._count), self._cases)
         own = 1 if len(x) == 1 else programs
         values = np.broadcast_to(x, (len(rows) * own, *x.shape[1:])).reshape(len(rows), own, *x.shape[1:])
-        noise = noise_of(np.ascontiguousarray(values, np.float64), rows, _seed(*key))
+        seed = (8 * key[0] + key[1] + 1) * ((math.sqrt(5) - 1) / 2) % 1.0
+        noise = noise_of(np.ascontiguousarray(values, np.float64), rows, seed)
         if of_sums:
             noise += np.random.Generator(np.random.PCG64((20, *key))).uniform(-1.0, 1.0, noise.shape[1:])
             noise -= 2 * np.rint(noise / 2)
@@ -160,10 +161,6 @@ class _Samples:
         shape = len(rows), programs, *x.shape[1:]
         moved = x + most * np.broadcast_to(noise, shape).reshape(-1, *x.shape[1:])
         return np.where(np.isfinite(moved), moved, x)
-
-
-def _seed(number: int, part: int) -> float:
-    return (8 * number + part + 1) * ((math.sqrt(5) - 1) / 2) % 1.0
 
 
 _ROUNDS = frozenset(
