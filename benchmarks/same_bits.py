@@ -8,7 +8,6 @@ Exits with 1 if a certified claim does not hold on the device, and 2 if there is
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -45,69 +44,67 @@ def pairings() -> Iterator[tuple[str, kt.Pairing]]:
         yield name, kt.oracle_for(kernel, **{**declared, "dims": {**declared["dims"], **longer}})(oracle)
 
 
-def rows_of(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+def rows_of(name: str, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
     """A row for each claim and dtype of a pairing, at the first signature."""
-    ways._LENGTHS, cache = tuple(range(1, 65)), Cache()
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    ways._LENGTHS, cache, seen = tuple(range(1, 65)), Cache(), set[tuple[str, str]]()
     for item in plan_pairing(dict(pairings())[name], name, resolve(["interpret"]), RunSettings(depth="quick")).items:
         for case in item.cases() if item.group.name == GroupName.BITS else ():
-            if (key := (case.family.name, str(item.dtype))) in found:
+            if (key := (case.family.name, str(item.dtype))) in seen:
                 continue
-            row = found[key] = dict.fromkeys(COLUMNS, 0) | {"pairing": name, "claim": key[0], "dtype": key[1]}
+            seen.add(key)
             try:
-                certified = certificate.certify(item, case, group._call(item, case, cache))
-                row["certificate"] = type(certified).__name__.lower()
+                said = type(certificate.certify(item, case, group._call(item, case, cache))).__name__.lower()
             except Failure as failure:
-                row["certificate"] = f"open: {failure}"
+                said = f"open: {failure}"
             try:
-                row |= on_device(replace(item, backend=resolve([options.backend])[0]), case, cache, options)
+                found = on_device(replace(item, backend=resolve([options.backend])[0]), case, cache, options.rows)
             except Failure as failure:
-                row["device"] = f"not run: {failure.verdict}: {failure}"
-    return list(found.values())
+                found = f"not run: {failure.verdict}: {failure}", 0, 0
+            yield name, *key, said, *found
 
 
-def on_device(item: Item, case: Any, cache: Cache, options: argparse.Namespace) -> dict[str, Any]:
+def on_device(item: Item, case: Any, cache: Cache, wanted: int) -> tuple[str, int, int]:
     call, prepared, deadline = group._call(item, case, cache), dict[Any, Any](), time.monotonic() + SECONDS
-    rows, differing, said, failed = 0, 0, list[str](), dict[str, str]()
+    rows, differing, said = 0, 0, dict[str, None]()
 
     def run(traced: Any, leaves: Any) -> Any:
+        if reason := item.backend.unsupported_reason(traced):
+            raise Failure(Verdict.UNAVAILABLE, reason)
         if traced not in prepared:
-            if reason := item.backend.unsupported_reason(traced):
-                raise Failure(Verdict.UNAVAILABLE, reason)
             prepared[traced] = item.backend.prepare(traced)
         return tuple(np.asarray(output)[None] for output in prepared[traced].run([leaf[0] for leaf in leaves]))
 
     for question in ways.CLAIMS[case.family.name].questions(call, case.signature):
-        reference, several, least = call.trace(question.signature), list(question.ways), rows + options.rows
+        reference, several, least = call.trace(question.signature), list(question.ways), rows + wanted
         for values in certificate._cases(item, case, question, reference, 10**6):
-            if rows >= least or time.monotonic() > deadline or len(failed) == len(several):
+            if rows >= least or time.monotonic() > deadline or not several:
                 break
             leaves = tuple(leaf[None] for leaf in values)
             expected = run(reference, leaves)
-            for way in [way for way in several if way.words not in failed]:
+            for way in list(several):
                 try:
                     pairs = zip(way.expected(expected), way.outputs(run(way.traced, way.leaves(leaves))), strict=True)
                 except Failure as failure:
-                    failed[way.words] = f"; {failure.verdict} with {way.words}"
+                    several.remove(way)
+                    said[f"{failure.verdict} with {way.words}"] = None
                     continue
                 wrong = [certificate._bits(a[0]) != certificate._bits(b[0]) for a, b in pairs if a.size]
                 by_row = [each.reshape(len(each) if each.ndim else 1, -1).any(1) for each in wrong]
                 rows += max(map(len, by_row), default=0)
                 differing += (count := max((int(each.sum()) for each in by_row), default=0))
-                said += [way.words] if count and way.words not in said else []
-    device = f"differs with {', '.join(said[:4])}" if said else "same bits"
-    return {"device": device + "".join(list(failed.values())[:2]), "rows": rows, "differing": differing}
+                said |= {f"differs with {way.words}": None} if count else {}
+    return "; ".join(list(said)[:4]) or "same bits", rows, differing
 
 
-def child(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "benchmarks.same_bits", str(options.file), "--pairing", name]
-    command += ["--backend", options.backend, "--rows", str(options.rows)]
+def child(name: str) -> tuple[list[str], int]:
+    command = [sys.executable, "-m", "benchmarks.same_bits", *sys.argv[1:], "--pairing", name]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=500, check=True)
-        return list(json.loads(ended.stdout.splitlines()[-1]))
-    except (subprocess.SubprocessError, ValueError, IndexError) as error:
-        last = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1:]
-        return [dict.fromkeys(COLUMNS, 0) | {"pairing": name, "device": f"the process ended: {last}"}]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    except subprocess.TimeoutExpired:
+        return [f"| {name} | | | | no answer within 500 s | 0 | 0 |"], 0
+    last = (ended.stderr.strip().splitlines() or ["nothing to compare"])[-1]
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("| ")]
+    return lines or [f"| {name} | | | | {last} | 0 | 0 |"], ended.returncode == 3
 
 
 def main() -> int:
@@ -120,21 +117,20 @@ def main() -> int:
     parser.add_argument("--pairing", default="", help=argparse.SUPPRESS)  # print the rows of one
     options = parser.parse_args()
     if options.pairing:
-        print(json.dumps(rows_of(options.pairing, options)))
-        return 0
+        rows = list(rows_of(options.pairing, options))
+        for row in rows:
+            print(f"| {' | '.join(str(cell).split(chr(10))[0][:160].replace('|', '/') for cell in row)} |")
+        return 3 if any(row[3] == "certified" and row[-1] for row in rows) else 0
     if reason := resolve([options.backend])[0].unavailable():
         print(reason, file=sys.stderr)
         return 2
-    names = [name for name, _ in pairings() if options.only in name]
-    lines, refuted = [f"| {' | '.join(COLUMNS)} |", "|" + " --- |" * len(COLUMNS)], 0
+    page, refuted = [f"| {' | '.join(COLUMNS)} |", "|" + " --- |" * len(COLUMNS)], 0
     with ThreadPoolExecutor(options.jobs) as pool:
-        for row in (row for rows in pool.map(lambda name: child(name, options), names) for row in rows):
-            cells = (str(row[column]).split("\n")[0][:160].replace("|", "/") for column in COLUMNS)
-            lines.append(f"| {' | '.join(cells)} |")
-            refuted += row["certificate"] == "certified" and row["differing"] > 0
-            print(lines[-1], flush=True)
-            options.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{refuted} certified claims do not hold on {options.backend}")
+        for lines, is_refuted in pool.map(child, [name for name, _ in pairings() if options.only in name]):
+            page, refuted = [*page, *lines], refuted + is_refuted
+            print(*lines, sep="\n", flush=True)
+            options.file.write_text("\n".join(page) + "\n", encoding="utf-8")
+    print(f"of {refuted} pairings a certified claim does not hold on {options.backend}")
     return int(refuted > 0)
 
 

@@ -149,10 +149,13 @@ def check_returns(pairing: Pairing) -> Problems:
 def check_invariance(pairing: Pairing) -> Problems:
     """Checks the dims and arguments that `batch_dims=`, `needs=`, `invariant_to=` and `grad=` name."""
     dims = ", ".join(map(repr, pairing.dims)) or "none"
+    chunked = (*pairing.chunk_dims, *pairing.chunk_dims.values())
+    needed = [name for name in pairing.needs if name not in pairing.batch_dims]
+    for option, names in (("batch_dims", pairing.batch_dims), ("chunk_dims", chunked), ("needs", needed)):
+        for name in dict.fromkeys(names):
+            if name not in pairing.dims:
+                yield option, f"{name!r} is not a dim of the pairing; its dims are {dims}"
     for name in pairing.batch_dims:
-        if name not in pairing.dims:
-            yield "batch_dims", f"{name!r} is not a dim of the pairing; its dims are {dims}"
-            continue
         if any(leaf.bounded_by is not None and name in dims_in(leaf.bounded_by) for leaf in pairing.leaves.values()):
             yield "batch_dims", f"an index or a length points into {name!r}, so slices along it are not independent"
         for path, leaf in pairing.leaves.items():
@@ -167,13 +170,8 @@ def check_invariance(pairing: Pairing) -> Problems:
                     "batch_dims",
                     f"{path!r} has fewer elements than {name!r}, so slices along it are not independent",
                 )
-    for name in pairing.needs:
-        if name not in pairing.dims and name not in pairing.batch_dims:
-            yield "needs", f"{name!r} is not a dim of the pairing; its dims are {dims}"
     if pairing.claims(BATCH) and not pairing.batch_dims:
         yield "invariant_to", f"{BATCH!r} needs batch_dims=, the dims along which slices are independent"
-    for name in [name for pair in pairing.chunk_dims.items() for name in pair if name not in pairing.dims]:
-        yield "chunk_dims", f"{name!r} is not a dim of the pairing; its dims are {dims}"
     if pairing.claims(CHUNKS) and not pairing.chunk_dims:
         yield "invariant_to", f"{CHUNKS!r} needs chunk_dims=, the dim along which a sequence is cut"
     if pairing.claims(PADDING) and not any(

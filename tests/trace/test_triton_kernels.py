@@ -493,7 +493,7 @@ def test_jax_triton_0_3_takes_operands_then_outputs_then_constants(monkeypatch: 
     outputs = {"b": np.ones(100, np.float32), "a": "x"}  # the kernel takes x, n, b, a, block
     lower_for_cuda(kt.triton_kernel(two, grid=(1,), outputs=outputs, constants={"n": 100, "block": 128}))
     assert [getattr(operand, "shape", operand) for operand in given["operands"]] == [(100,), 100, (100,)]
-    assert given["more"] == {"input_output_aliases": {2: 0}, "block_": 128, "num_warps": 4, "num_stages": 3}
+    assert given["more"] == {"input_output_aliases": {1: 0}, "block_": 128, "num_warps": 4, "num_stages": 3}
     passed = kt.triton_kernel(
         given["kernel"],
         grid=(1,),

@@ -173,8 +173,8 @@ class IRInterpreter:
         if len(buffers) > 1:
             raise unsupported_failure(f"{op.name} on pointers into several buffers", op.place)
         (buffer,) = buffers
-        offsets = [operand.offset if isinstance(operand, BufferPointer) else operand for operand in operands]
-        return [BufferPointer(buffer, offset) for offset in self.apply(rule, offsets, len(op.results))]
+        offsets = self.apply(rule, list(map(array_of, operands)), len(op.results))
+        return [BufferPointer(buffer, offset) for offset in offsets]
 
     def apply(self, rule: Rule, operands: Sequence[Value], results: int = 1) -> tuple[Value, ...]:
         """Returns the results of a rule, with their undefined elements marked."""
@@ -281,7 +281,7 @@ class Recorder(IRInterpreter):
         launch, tape = self.launch, self.tape
         launch.dynamic = True
         captured = {number: self.environment[number] for number in op.uses() if number in self.environment}
-        ins = {number: tape.slot_of(_offset(value)).number for number, value in captured.items()}
+        ins = {number: tape.slot_of(array_of(value)).number for number, value in captured.items()}
         enabled = None if self.enabled is None else tape.slot_of(self.enabled).number
         outs = [tape.new_slot() for _ in op.results]
 
@@ -292,17 +292,13 @@ class Recorder(IRInterpreter):
                 inner.environment[number] = _with_offset(captured[number], values[slot])
             inner.run(op)
             for out, number in zip(outs, op.results, strict=True):
-                value = _offset(inner.environment[number])
+                value = array_of(inner.environment[number])
                 values[out.number], masks[out.number] = value, inner.undefined_mask(value)
 
         tape.steps.append(step)
         if len(carried) != len(outs):
             return outs
         return [_with_offset(before, out) for before, out in zip(carried, outs, strict=True)]
-
-
-def _offset(value: Value) -> Array | TapeSlot:
-    return value.offset if isinstance(value, BufferPointer) else value
 
 
 def _with_offset(value: Value, offset: Array | TapeSlot) -> Value:

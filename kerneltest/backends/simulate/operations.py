@@ -140,10 +140,6 @@ _INTEGER: Mapping[str, Compute] = {
 NAMES = (*_REAL, *_INTEGER)
 
 
-def _builtin(op: Operation) -> Rule:
-    return _function(op.name.removeprefix("math."), op.types[0].dtype)
-
-
 def _external(op: Operation) -> Rule:
     """Returns the function of a vendor's library that the attribute `symbol` names.
 
@@ -374,8 +370,7 @@ def _run_store(interpreter: IRInterpreter, op: Operation, operands: Sequence[Val
 
 def _atomic_rmw(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
     pointer, value, *mask = operands
-    combine = op.semantics.rule(op).compute
-    action = _atomic(combine)
+    action = _atomic(op.semantics.rule(op).compute)
     request = AccessRequest(op, Access.ATOMIC, action, pointer, mask[0] if mask else None, [value])
     return [interpreter.access(request)]
 
@@ -602,19 +597,6 @@ def _movement(make: Callable[[Operation], Compute], *, bare: bool = False) -> Se
     return Semantics(rule, bare=bare)
 
 
-def _make_range(op: Operation) -> Compute:
-    numbers = np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32)[None]
-    return lambda: numbers
-
-
-def _run_bitcast(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    return operands if isinstance(operands[0], BufferPointer) else interpreter.compute(op, operands)
-
-
-def _num_programs(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    return [np.full(1, interpreter.launch.grid[op.attributes["axis"]], np.int32)]
-
-
 OPERATIONS: Mapping[str, Semantics] = {
     # Numbers. i1 is bool.
     "arith.addi": _elementwise(_modulo_two(np.add)),
@@ -648,7 +630,10 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.cmpi": Semantics(lambda op: Rule(_INTEGER_COMPARISONS[op.attributes["predicate"]], any_operand)),
     "arith.cmpf": Semantics(lambda op: Rule(_FLOAT_COMPARISONS[op.attributes["predicate"]], any_operand)),
     "arith.select": _elementwise(np.where, _undefined_select),
-    **{f"math.{name}": Semantics(_builtin, bare=True) for name in NAMES},
+    **dict.fromkeys(
+        (f"math.{name}" for name in NAMES),
+        Semantics(lambda op: _function(op.name.removeprefix("math."), op.types[0].dtype), bare=True),
+    ),
     "tt.extern_elementwise": Semantics(_external),
     "tt.precise_sqrt": _elementwise(np.sqrt),
     "tt.precise_divf": _elementwise(np.divide),
@@ -666,7 +651,9 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.fptosi": _cast(partial(_to_integer, signed=True)),
     "arith.fptoui": _cast(partial(_to_integer, signed=False)),
     "arith.bitcast": _cast(_bitcast),
-    "tt.bitcast": replace(_cast(_bitcast), execute=_run_bitcast),
+    "tt.bitcast": replace(
+        _cast(_bitcast), execute=lambda it, op, xs: xs if isinstance(xs[0], BufferPointer) else it.compute(op, xs)
+    ),
     # Shapes and constants. An axis along which values are the same may have length 1.
     "tt.splat": _movement(lambda op: lambda x: x.reshape(x.shape[0], *(1,) * len(op.types[0].shape)), bare=True),
     "tt.broadcast": _movement(lambda op: lambda x: x, bare=True),
@@ -677,7 +664,9 @@ OPERATIONS: Mapping[str, Semantics] = {
     "tt.split": _movement(_split, bare=True),
     "tt.cat": _movement(_concatenate, bare=True),
     "arith.constant": _movement(_constant),
-    "tt.make_range": _movement(_make_range),
+    "tt.make_range": _movement(
+        lambda op: lambda: np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32)[None]
+    ),
     # Along an axis.
     "tt.dot": Semantics(_dot),
     "tt.reduce": Semantics(_reduce),
@@ -686,7 +675,9 @@ OPERATIONS: Mapping[str, Semantics] = {
     "tt.histogram": Semantics(_histogram),
     # Programs and their memory. Programs run in lockstep, so that a barrier has nothing to do.
     "tt.get_program_id": Semantics(execute=_program_id),
-    "tt.get_num_programs": Semantics(execute=_num_programs),
+    "tt.get_num_programs": Semantics(
+        execute=lambda it, op, _: [np.full(1, it.launch.grid[op.attributes["axis"]], np.int32)]
+    ),
     "tt.addptr": Semantics(execute=_advance, bare=True),
     "tt.load": Semantics(execute=_run_load),
     "tt.store": Semantics(execute=_run_store, has_effect=True),

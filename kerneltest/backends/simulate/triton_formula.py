@@ -102,8 +102,9 @@ class _Samples:
         adds = name == "tt.atomic_rmw" and op.attributes["atomic_rmw_op"] == FLOAT_ADD  # in one program at a time
         if not adds and name not in _ROUNDS and not name.startswith("math."):
             return rule
-        function = plain_name(op.attributes["symbol"]) if name == "tt.extern_elementwise" else _NAMES.get(name, name)
-        known = self._precision.ulps.get(function.removeprefix("math.")) if self._precision is not None else None
+        function = "divide" if name == "arith.divf" else name.removeprefix("math.")
+        function = plain_name(op.attributes["symbol"]) if name == "tt.extern_elementwise" else function
+        known = self._precision.ulps.get(function) if self._precision is not None else None
 
         def compute(*operands: Array) -> Array:
             x: Array = rule.compute(*operands)
@@ -151,7 +152,8 @@ class _Samples:
         rows = np.tile(np.arange(self._first, self._first + self._count), self._cases)
         own = 1 if len(x) == 1 else programs
         values = np.broadcast_to(x, (len(rows) * own, *x.shape[1:])).reshape(len(rows), own, *x.shape[1:])
-        noise = noise_of(np.ascontiguousarray(values, np.float64), rows, _seed(*key))
+        seed = (8 * key[0] + key[1] + 1) * ((math.sqrt(5) - 1) / 2) % 1.0
+        noise = noise_of(np.ascontiguousarray(values, np.float64), rows, seed)
         if of_sums:
             noise += np.random.Generator(np.random.PCG64((20, *key))).uniform(-1.0, 1.0, noise.shape[1:])
             noise -= 2 * np.rint(noise / 2)
@@ -161,11 +163,6 @@ class _Samples:
         return np.where(np.isfinite(moved), moved, x)
 
 
-def _seed(number: int, part: int) -> float:
-    return (8 * number + part + 1) * ((math.sqrt(5) - 1) / 2) % 1.0
-
-
-_NAMES = {"arith.divf": "divide"}
 _ROUNDS = frozenset(
     "arith.addf arith.subf arith.mulf arith.divf arith.remf arith.sitofp arith.uitofp tt.extern_elementwise "
     "tt.precise_sqrt tt.precise_divf".split()

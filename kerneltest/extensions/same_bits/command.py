@@ -37,11 +37,8 @@ def _certificate(chosen: argparse.Namespace) -> int:
 
     runs = read_all(chosen.runs)
     records = [record for run in runs for record in run.records if record.group == GroupName.BITS and record.case]
-    entries = [
-        dict(zip(_ENTRY, (r.pairing, r.backend, r.family, r.signature, r.message), strict=True))
-        for r in records
-        if r.verdict is Verdict.PASS
-    ]
+    places = {(r.pairing, r.backend, r.family, r.signature): r.message for r in records if r.verdict is Verdict.PASS}
+    entries = [dict(zip(_ENTRY, (*place, said), strict=True)) for place, said in places.items()]
     refuted = sorted({f"{r.pairing}: {r.family}" for r in records if r.verdict is Verdict.NONDETERMINISTIC})
     environment = {
         name: ", ".join(sorted({run.plan.environment.get(name, "unknown") for run in runs})) for name in _VERSIONS
@@ -62,11 +59,10 @@ def _certificate(chosen: argparse.Namespace) -> int:
         for name, version in environment.items()
         if known["environment"].get(name) != version
     ]
-    now = {tuple(entry[name] for name in _ENTRY[:-1]): entry["statement"] for entry in entries}
     for entry in known["certified"]:
-        place = tuple(entry[name] for name in _ENTRY[:-1])
-        if now.get(place) != entry["statement"]:
-            why = "the kernel or its lengths have changed" if place in now else "these runs do not certify it"
+        place = entry["pairing"], entry["backend"], entry["claim"], entry["signature"]
+        if places.get(place) != entry["statement"]:
+            why = "the kernel or its lengths have changed" if place in places else "these runs do not certify it"
             problems.append(f"{entry['pairing']} [{entry['signature']}], {entry['claim']}: {why}")
     print(lines_for_terminal("\n".join(problems or [f"{len(known['certified'])} statements hold"])))
     return int(bool(problems))
@@ -74,13 +70,12 @@ def _certificate(chosen: argparse.Namespace) -> int:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         is_whole = known["schema"] == 1 and isinstance(known["environment"], dict) and known["certified"]
         if not (is_whole and all(isinstance(entry[name], str) for entry in known["certified"] for name in _ENTRY)):
             raise ValueError("it has other fields")
+        return known
     except OSError as error:
         raise UnusableInputError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnusableInputError(f"{path} is not a certificate of kerneltest") from error
-    found: dict[str, Any] = known
-    return found

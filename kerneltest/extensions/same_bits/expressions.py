@@ -278,7 +278,7 @@ class ExpressionRules(KernelRules):
         if primitive.name == "while" and _compares_floats(equation.params["cond_jaxpr"]):
             raise UnknownError("a loop that ends when a float is small or large enough")
         match primitive.kind:
-            case kind if kind in _MOVING:
+            case kind if kind in _MOVING or primitive.name == "wgmma_ref":  # `multiply` and `updating` evaluate it
                 return super().rule(machine, equation)
             case Kind.ELEMENTWISE:
                 return elementwise(machine, equation, self._function(equation))
@@ -292,8 +292,6 @@ class ExpressionRules(KernelRules):
                 return self._sum(equation)
             case Kind.PRODUCT if primitive.name == "dot_general":
                 return self._product(machine, equation)
-            case Kind.PRODUCT if primitive.name == "wgmma_ref":  # `multiply` and `updating` evaluate it
-                return super().rule(machine, equation)
         raise UnknownError(primitive.name)
 
     def _function(self, equation: Equation) -> ArrayFunction:

@@ -105,10 +105,6 @@ def _lengths(pairing: Pairing, signature: Signature, *names: str) -> list[int]:
     return sorted({n for n in wanted if n and pairing.admits(own | dict.fromkeys(names, n), statics)})
 
 
-def _with_lengths(signature: Signature, lengths: Mapping[str, int]) -> Signature:
-    return replace(signature, dims=tuple({**dict(signature.dims), **lengths}.items()))
-
-
 def _parts(
     call: Call, whole: Signature, name: str, parts: Iterable[Positions], words: Callable[[Array], str], *, moves: bool
 ) -> Iterator[Way]:
@@ -118,7 +114,9 @@ def _parts(
         raise Failure(Verdict.UNAVAILABLE, f"slices along {name!r} share elements of an argument")
     known: tuple[AxesOfArrays, AxesOfArrays] | None = None
     for positions in parts:
-        part, first = _with_lengths(whole, {dim: len(at) for dim, at in positions.items()}), positions[name]
+        part, first = whole, positions[name]
+        for dim, at in positions.items():
+            part = part.with_length(dim, len(at))
         if not call.pairing.admits(dict(part.dims), dict(part.statics)):
             continue
         try:
@@ -153,7 +151,7 @@ def _along(call: Call, signature: Signature, *, padded: bool) -> Iterator[Questi
         # How much is not masked decides what a longer tail may change.
         for first in sorted({0, len(lengths) // 2}) if padded else (0,):
             if len(lengths) > first + 1:
-                whole, shortest = (_with_lengths(signature, {name: lengths[i]}) for i in (-1, first))
+                whole, shortest = (signature.with_length(name, lengths[i]) for i in (-1, first))
                 parts = ({name: np.arange(length)} for length in lengths[first:])
                 ways = _parts(call, whole, name, parts, lambda at: str(len(at)), moves=not padded)
                 yield Question(whole, ways, name, shortest) if padded else Question(whole, ways)
@@ -167,7 +165,7 @@ def _any_chunks(call: Call, signature: Signature) -> Iterator[Question]:
         ordered = sorted(pieces, key=lambda piece: piece[1] - piece[0])
         parts = ({end: np.arange(stop), name: np.arange(start, stop)} for start, stop in ordered)
         if cuts:
-            whole = _with_lengths(signature, {name: last, end: last})
+            whole = signature.with_length(name, last).with_length(end, last)
             yield Question(whole, _parts(call, whole, name, parts, lambda at: f"{at[0]}:{at[-1] + 1}", moves=False))
 
 
@@ -261,13 +259,7 @@ def chosen(claim: Claim, pairing: Pairing, planned: Sequence[Signature], depth: 
 
 
 def hide_tails(pairing: Pairing, question: Question, arrays: dict[str, Array], least: Mapping[str, Array]) -> None:
-    """Changes arrays of the reference so that only what the shortest way has counts.
-
-    Args:
-      pairing, question: the question, about padding.
-      arrays: by path.
-      least: those for the shortest way.
-    """
+    """Changes arrays of the reference, by path, so that only what `least`, those of the shortest way, have counts."""
     for path, leaf in question.signature.leaves(pairing).items():
         is_masked = leaf.kind.is_mask and question.padded in dims_in_axes(leaf.shape[-1:])
         if is_masked:

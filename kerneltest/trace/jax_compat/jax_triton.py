@@ -114,7 +114,8 @@ def run_on_gpu(call: TritonCall) -> list[Any]:
         operands = [name for name in operands if call.given[name] is not None]
         constants = {f"{name}_": value for name, value in call.given.items() if name not in operands}
         kernel = _in_order_of_0_3(call.function, tuple(operands), tuple(call.order))
-        launch |= {"kernel": kernel, "input_output_aliases": _aliases(call, operands)}
+        arrays = [name for name in operands if not isinstance(call.given[name], (int, float))]
+        launch |= {"kernel": kernel, "input_output_aliases": _aliases(call, arrays)}
         return list(jax_triton.triton_call(*map(call.given.get, operands), out_shape=types, **launch, **constants))
     more = {"input_output_aliases": aliases} if (aliases := _aliases(call, operands)) else {}
     return list(jax_triton.triton_call(out_type=types, **launch, **more, **call.given))
