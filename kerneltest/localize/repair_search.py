@@ -440,6 +440,8 @@ def locate_fault(
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
     searches = [partial(_locate_in_equations, evaluated), partial(_locate_in_code, simulated, of_values=of_values)]
+    if record.verdict is Verdict.RACE:  # NumPy runs programs one after another: right values there show no race is gone
+        searches = searches[1:]
     partly: FaultLocation | None = None
     for search in searches if is_interpreted else searches[::-1]:
         location = search([case, *also], more, deadline)
@@ -449,7 +451,7 @@ def locate_fault(
         if location is not None and not location.unexplained and not is_same:
             return LineSearch(location, complete=not deadline.is_met)
         partly = partly or location
-    wrong = _if_wrong(evaluated, case) if partly is None else None
+    wrong = _if_wrong(evaluated, case) if partly is None and record.verdict is not Verdict.RACE else None
     return LineSearch(partly, lines_of_wrong_values(wrong) if wrong else (), complete=not deadline.is_met)
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu
 from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
@@ -177,6 +178,25 @@ def test_a_nan_lost_in_a_maximum_is_traced_to_it() -> None:
 def test_a_right_kernel_has_no_faulty_line(name: str) -> None:
     pairing = next(twin for twin in TWINS.values() if twin.edit.pairing == name).right()
     assert locate_case(pairing, make_case(pairing, dict(m=1, n=3), x=-np.inf)) is None
+
+
+def _scaled_in_a_pipeline(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        def step(_: Any, block: Any, o: Any) -> None:
+            o[...] = block[...] * -1.5
+
+        block = mosaic_gpu.BlockSpec((8, 128), lambda i: (i, 0))
+        mosaic_gpu.emit_pipeline(step, grid=(2,), in_specs=[block], out_specs=[block])(x_ref, o_ref)
+
+    out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return mosaic_gpu.kernel(body, out_type=out, grid=(1,), grid_names=("program",))(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("verdict", "found"), [(Verdict.MISMATCH, True), (Verdict.RACE, False)])
+def test_values_that_are_right_where_nothing_races_explain_no_race(verdict: Verdict, found: bool) -> None:
+    pairing = kt.oracle_for(_scaled_in_a_pipeline, x=kt.array("16 128", "float32"))(lambda x: 1.5 * x)
+    case = make_case(pairing, {}, x=2.0)
+    assert (locate_case(pairing, case, backend="interpret-mosaic-gpu", verdict=verdict) is not None) is found
 
 
 def test_no_line_is_named_if_no_mutant_helps() -> None:

@@ -98,11 +98,15 @@ def _function_source(jaxpr: Jaxpr) -> str:
 
 
 def propagate_call_lines(equation: Equation, caller: Equation | None = None) -> Equation:
-    """Gives the equations inside JAX's own jitted functions the line of the call (see `line_of_nested`)."""
+    """Gives the equations inside JAX's own jitted functions the line of the call (see `line_of_nested`).
+
+    A loop of JAX's, such as that of a pipeline, is traced anew each time, and may call the user's functions.
+    """
     if caller is not None:
         equation = equation.replace(source_info=caller.source_info)
     inner = equation.params.get("jaxpr")
-    if not isinstance(inner, ClosedJaxpr) or (caller is None and not is_of_jax(inner)):
+    is_loop = equation.primitive.name == "scan"
+    if not isinstance(inner, ClosedJaxpr) or (caller is None and (is_loop or not is_of_jax(inner))):
         return equation
     body = inner.jaxpr.replace(eqns=[propagate_call_lines(inside, equation) for inside in inner.jaxpr.eqns])
     return equation.replace(params={**equation.params, "jaxpr": inner.replace(jaxpr=body)})
