@@ -67,7 +67,7 @@ def _numbers(jaxpr: Jaxpr) -> Iterator[Number]:
         primitive, result = primitive_of(step.equation), step.results[0] if step.results else None
         if step.name in _COPIES and numbers and result is not None:
             with np.errstate(all="ignore"):
-                known[result] = np.asarray(numbers[0]).astype(result.aval.dtype)[()]
+                known[result] = numbers[0].astype(result.aval.dtype)
         elif step.name in _USES or primitive.kind is Kind.COMPARISON:
             yield from numbers
             for atom in step.operands:
