@@ -5,7 +5,9 @@ Importing this module registers the family of values around those that it compar
 
 import functools
 import itertools
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +36,8 @@ Number = np.generic  # in the dtype in which the kernel has it
 def kernel_numbers(pairing: Pairing, signature: Signature) -> tuple[Number, ...]:
     """Returns the finite numbers that a kernel compares with, clips to, subtracts or divides by, in order.
 
+    After those come the numbers for which sums, differences, products or quotients of a value are compared ones.
+
     It returns none if the kernel cannot be traced, which is reported where it is run.
     """
     if (traced := trace_if_possible(pairing, signature)) is None:
@@ -41,19 +45,52 @@ def kernel_numbers(pairing: Pairing, signature: Signature) -> tuple[Number, ...]
     return tuple(itertools.islice(dict.fromkeys(n for n in _numbers(traced.jaxpr) if np.isfinite(n)), _MOST))
 
 
+# By operation, and whether the value is its first operand, the number for whose value the result is a compared one.
+_UNDONE: dict[tuple[str, bool], Callable[[Any, Any], Any]] = {
+    ("sub", True): operator.add,
+    ("sub", False): lambda compared, number: number - compared,
+    ("div", True): operator.mul,
+    **dict.fromkeys((("add", True), ("add", False)), operator.sub),
+    **dict.fromkeys(
+        (("mul", True), ("mul", False)), lambda c, number: c // number if is_integer(c.dtype) else c / number
+    ),
+    **dict.fromkeys(itertools.product(("max", "min"), (True, False)), lambda compared, _: compared),
+}
+
+
 def _numbers(jaxpr: Jaxpr) -> Iterator[Number]:
     known: dict[Var, Number] = {}
+    computed: _Computed = {}
     for step in iter_steps(inline_jaxpr(jaxpr).steps):
-        values = (_literal(atom) if is_literal(atom) else known.get(atom) for atom in step.operands)
+        values = [_literal(atom) if is_literal(atom) else known.get(atom) for atom in step.operands]
         numbers = [value for value in values if value is not None]
-        primitive = primitive_of(step.equation)
-        if step.name in _COPIES and numbers and step.results[0] is not None:
-            known[step.results[0]] = numbers[0]
+        primitive, result = primitive_of(step.equation), step.results[0] if step.results else None
+        if step.name in _COPIES and numbers and result is not None:
+            with np.errstate(all="ignore"):
+                known[result] = numbers[0].astype(result.aval.dtype)
         elif step.name in _USES or primitive.kind is Kind.COMPARISON:
             yield from numbers
+            for atom in step.operands:
+                yield from _before(atom, numbers, computed)
+        undo = _UNDONE.get((step.name, values[:1] == [None]))
+        if undo and result is not None and len(numbers) == 1 and numbers[0].dtype != np.bool_:
+            computed[result] = undo, numbers[0], step.operands[values[0] is not None]
         if primitive.kind in (Kind.KERNEL, Kind.REGION):
             for inner in inner_jaxprs(step.equation):
                 yield from _numbers(inner)
+
+
+def _before(atom: Atom, numbers: Sequence[Number], computed: "_Computed") -> Iterator[Number]:
+    """Yields the numbers that a value may have had before the operations after which it is compared with some."""
+    while not is_literal(atom) and atom in computed:
+        undo, number, atom = computed[atom]
+        with np.errstate(all="ignore"):
+            numbers = [undo(each, number) for each in numbers]
+        yield from numbers
+
+
+# Values that follow from another one: how to undo that, the number that it takes, and the other one.
+_Computed = dict[Var, tuple[Callable[[Any, Any], Any], Number, Var]]
 
 
 def _literal(atom: Atom) -> Number | None:

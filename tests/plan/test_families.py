@@ -1,16 +1,21 @@
 """Each family's values are what its name says."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import kerneltest.execute.kernel_numbers
-import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
+import kerneltest as kt
+import kerneltest.plan.standard_families
 from kerneltest.core.dtypes import float_format, parse_dtype
 from kerneltest.declare.domains import EVERYTHING, Interval, parse_domain
+from kerneltest.execute.kernel_numbers import kernel_numbers
 from kerneltest.plan.families import FAMILIES, Slot
+from kerneltest.plan.signatures import signatures
+from tests.sample import elementwise
 
 BASE = Slot("data", (5, 21), parse_dtype("float32"), (None, 8), EVERYTHING, 0, 0, lambda: 100)
 
@@ -315,3 +320,23 @@ def test_every_applicable_family_fills_every_shape(shape: tuple[int, ...]) -> No
             values = family.fill(each, np.random.default_rng(0), True)
             assert values.shape == shape
             assert values.dtype == each.dtype
+
+
+@pytest.mark.parametrize(
+    ("function", "numbers"),
+    [
+        (lambda v: jnp.where(2 * v > 3, v, 0), {1.5}),
+        (lambda v: jnp.where(2 * v - 1 > 3, v, 0), {2.0}),
+        (lambda v: jnp.where(7 - v > 3, v, 0), {4.0}),
+        (lambda v: jnp.where(v / 4 + 1 < 3, v, 0), {8.0}),
+        (lambda v: jnp.clip(3 * v + 1, -2, 10), {-1.0, 3.0}),
+        (lambda v: jnp.where((v > 0) | True, v * v, 0) + 5, {0.0}),
+    ],
+)
+def test_numbers_are_those_of_the_argument_whose_multiple_or_sum_is_compared(
+    function: Callable[[Any], Any], numbers: set[float]
+) -> None:
+    pairing = kt.oracle_for(lambda x: elementwise(function, x), x=kt.array("n", "float32"))(lambda x: x)
+    found = {float(number) for number in kernel_numbers(pairing, signatures(pairing, "quick")[0])}
+    assert numbers <= found
+    assert len(found) <= 8
