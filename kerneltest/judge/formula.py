@@ -123,7 +123,8 @@ def _least_bound(got: Array, value: Array, compared: Array) -> Array:
     if not is_float(got.dtype):
         return np.where(compared, 0.0, np.inf)
     size = magnitude(value)
-    bound = NEGLIGIBLE * size + FLOAT32.smallest_subnormal / 2
+    dust = 2 * _FLOAT64.unit_roundoff * np.max(size, initial=0.0)  # of what cancels, or of cos(pi / 2)
+    bound = NEGLIGIBLE * size + np.where(value == 0, dust, 0.0) + FLOAT32.smallest_subnormal / 2
     if got.dtype != np.float64:  # stored in 8 bits
         bound = bound + float_format(got.dtype).ulp(size) / 2
     return np.where(compared, bound, np.inf)

@@ -176,7 +176,7 @@ def expect(
         most = _own_error(evaluate, wide, values, ties=not calls_linear_algebra(pairing.oracle))
         if uses_complex_numbers(pairing.oracle):
             with suppress(Failure):  # of an oracle that checks its inputs
-                most = tuple(_convention(evaluate, wide, values, most))
+                most = _convention(evaluate, wide, values, most)
         return most
 
     if bitwise or isinstance(pairing.tolerance, Exact):
@@ -269,24 +269,32 @@ def _own_error(
 
 # The error of an oracle in complex numbers where zeros, infinities and NaN decide its result, which is a convention:
 # NumPy has NaN + inf j for 1j * inf, 0 for the sign of -0, and few of C's rules of infinities (annex G). It is infinite
-# where a result that is not finite becomes one with ones for infinities, or is the same for any number in place of NaN.
+# where a result that is not finite becomes a number with ones for infinities, or does not depend on what is NaN, and
+# where the other part of a number, in an output of the same shape, is not finite.
 def _convention(
     evaluate: Evaluate, wide: Mapping[str, Array], values: tuple[Array, ...], most: tuple[Array, ...]
-) -> Iterator[Array]:
-    def changed(changes: Callable[[Array], Array], number: float) -> tuple[Array, ...]:
-        return evaluate(
-            {
-                path: np.where(changes(value), np.copysign(number, value), value) if is_float(value.dtype) else value
-                for path, value in wide.items()
-            }
-        )
+) -> tuple[Array, ...]:
+    def with_numbers(*numbers: float) -> tuple[Array, ...]:  # for zeros, infinities and NaN
+        near = dict(wide)
+        for path, value in wide.items():
+            if is_float(value.dtype):
+                kinds = [value == 0, np.isinf(value), np.isnan(value)]
+                near[path] = np.select(kinds, [np.copysign(number, value) for number in numbers], value)
+        return evaluate(near)
 
-    nonzero, bounded = changed(lambda value: value == 0, 1e-300), changed(np.isinf, 1.0)
-    numbers = (changed(lambda value: ~np.isfinite(value), number) for number in (1.0, 3.0))
-    for value, own, near, one, *both in zip(values, most, nonzero, bounded, *numbers, strict=True):
-        unknown = np.where(np.isnan(near) & np.isnan(one) & (both[0] != both[1]), 0.0, np.inf)
-        moved = np.maximum(own, distance(near, value) + distance(one, value))
-        yield np.where(np.isfinite(value), moved, unknown)
+    others = (
+        with_numbers(1e-300, np.inf, np.nan),
+        with_numbers(0, 1, np.nan),
+        with_numbers(0, 1, 1),
+        with_numbers(0, 1, 3),
+    )
+    errors = []
+    for value, own, near, bounded, one, three in zip(values, most, *others, strict=True):
+        whole = np.all([np.isfinite(each) for each in values if each.shape == value.shape], axis=0)
+        moved = np.where(whole, np.maximum(own, distance(near, value) + distance(bounded, value)), np.inf)
+        expected = np.isnan(near) & np.isnan(bounded) & (one != three)
+        errors.append(np.where(np.isfinite(value), moved, np.where(expected, 0.0, np.inf)))
+    return tuple(errors)
 
 
 def _nudged(values: Array, number: int) -> Array:

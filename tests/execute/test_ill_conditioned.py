@@ -70,6 +70,12 @@ def _parts(z: Any) -> Any:
     return z.real, z.imag
 
 
+def _transform(a: Any, b: Any, sign: float) -> Any:
+    turns = jax.lax.broadcasted_iota(jnp.int32, (64, 64), 0) * jax.lax.broadcasted_iota(jnp.int32, (64, 64), 1) % 64
+    c, s = (f(turns.astype(a.dtype) * (np.pi / 32)) for f in (jnp.cos, jnp.sin))
+    return (c * a + sign * s * b).sum(axis=1), (c * b - sign * s * a).sum(axis=1)
+
+
 # Kernels of real and imaginary parts, of which the twin's sign is wrong, with oracles in complex numbers.
 COMPLEX: dict[str, tuple[Any, Any]] = {
     "product": (
@@ -79,6 +85,7 @@ COMPLEX: dict[str, tuple[Any, Any]] = {
     "quotient": (_quotient, lambda a, b, c, d: _parts((a + 1j * b) / (c + 1j * d))),
     "conjugate": (lambda a, b, sign: (a, -sign * b), lambda a, b: _parts(np.conj(a + 1j * b))),
     "angle": (lambda a, b, sign: (jnp.arctan2(sign * b, a), a), lambda a, b: (np.angle(a + 1j * b), a)),
+    "transform": (_transform, lambda a, b: _parts(np.fft.fft(a + 1j * b))),
     "size": (lambda a, b, sign: (jnp.sqrt(a * a + sign * b * b), a), lambda a, b: (np.abs(a + 1j * b), a)),
 }
 
