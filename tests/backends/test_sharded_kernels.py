@@ -146,7 +146,7 @@ UNAVAILABLE = [
     (_over(_placed), ("interpret", "interpret-tpu", "lower:sm_90", "lower:tpu-v5e"), "asks for its place"),
     (_over(_sent), ("interpret", "interpret-tpu", "lower:tpu-v5e"), "sends to other devices of its mesh"),
     (_over(_by_references), ("interpret-mosaic-gpu",), "asks for its place"),
-    (_over(_gathered), ("interpret-mosaic-gpu", "simulate:sm_90"), "sends to other devices of its mesh"),
+    (_over(_gathered), ("interpret-mosaic-gpu",), "sends to other devices of its mesh"),
     (_over(loop), ("interpret",), "the kernel's mesh has 2 devices, and JAX finds 1 of cpu here; XLA_FLAGS="),
     (_over(loop), ("interpret-tpu", "simulate:sm_90"), "exchange values inside a while"),
     (_over(double, _too_large), ("interpret", "lower:sm_90"), "a mesh of more devices than JAX finds here, 1 of cpu"),
