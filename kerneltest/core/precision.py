@@ -64,6 +64,7 @@ class Precision:
       narrow_products: whether operands computed from 16-bit arguments may be rounded to 16 bits for a product.
       exact_quotients: whether a quotient is exact if it is representable, and so is the product with the reciprocal.
       accumulate: by operand dtype, the format in which a matrix product is summed; float32 for other dtypes.
+      flushes_atomics: whether an atomic addition of float32 reads subnormal numbers as 0, and returns 0 for them.
       aligns_subnormals: whether products are aligned as if zeros and subnormal operands were the least normal number.
       sums_once: whether a sum is rounded once, as if its terms were added in a wider format.
       approximated: by function, the relative error of an approximation that a kernel computes on purpose.
@@ -79,6 +80,7 @@ class Precision:
     narrow_products: bool = True
     exact_quotients: bool = False
     accumulate: Mapping[str, FloatFormat] = field(default_factory=dict, hash=False)
+    flushes_atomics: bool = False
     aligns_subnormals: bool = False
     sums_once: bool = False
     approximated: Mapping[str, float] = field(default_factory=dict, hash=False)
@@ -219,13 +221,15 @@ FUNCTIONS = frozenset(_NVIDIA) - frozenset("add subtract multiply square rsqrt".
 XLA_CPU = Precision("XLA on a CPU", _XLA_CPU, flushes=True, exact_quotients=True)  # flushes: jax-ml/jax issue 16200
 # Inside Pallas kernels. Functions flush through their approximations (ex2.approx.ftz.f32, sqrt.approx.ftz.f32).
 # Hopper's wgmma sums products of float8 in about 14 bits: DeepSeek-V3 Technical Report, section 3.5.2; Blackwell's
-# tcgen05 in 25, by DeepGEMM issue 176. Beside zeros and subnormal float16, sums lose 2^-38 |y| (measured).
+# tcgen05 in 25, by DeepGEMM issue 176. Beside zeros and subnormal float16, sums lose 2^-38 |y| (measured). Atomic
+# additions of float32 to global memory flush: PTX ISA, atom and red; so did those of an H200.
 NVIDIA = Precision(
     "NVIDIA",
     _NVIDIA,
     flushing=frozenset(_NVIDIA) - {*_IEEE, "divide", "reciprocal"},
     dot_input={"float32": TF32},
     accumulate={"float8_e4m3fn": FloatFormat(14, -126, 127), "float8_e5m2": FloatFormat(14, -126, 127)},
+    flushes_atomics=True,
     aligns_subnormals=True,
 )
 # expit is 1 / (1 + exp(-x)), whose exp overflows if the result is subnormal; OCML keeps subnormals. CDNA3's XF32 has

@@ -44,6 +44,7 @@ from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
 from kerneltest.trace.site_states import SiteStates
 from kerneltest.trace.triton_kernels import bind_triton_kernel, is_triton_call, triton_limit
 from kerneltest.trace.walk import (
+    adds_atomically,
     computes_outside_calls,
     dot_precision,
     float_dtype,
@@ -185,6 +186,8 @@ class Traced:
             precision = inside.combine(around)
         precision = precision if self.narrow_products else precision.with_wide_products()
         precision = precision.with_truncated_operands() if self.in_triton else precision
+        if precision.flushes_atomics and adds_atomically(self.jaxpr.jaxpr):
+            precision = replace(precision, name=f"{precision.name}, flushed", flushes=True)
         if not self.reduced_dots:
             return precision.with_exact_dots()
         return precision.with_dots_in(self.named_dots) if self.named_dots else precision

@@ -443,6 +443,7 @@ class CallArithmetic:
     exact: bool = False  # whether operations other than multiplications are exact on small integers
     multiplications: int = 0  # of floats, one after another at most
     reduced_dots: bool = True  # whether matrix products of float32 are computed in TF32
+    adds_atomically: bool = True  # floats
 
 
 @functools.lru_cache(maxsize=512)
@@ -462,6 +463,7 @@ def arithmetic_of(equation: Equation) -> CallArithmetic:
         exact=not any(others) and all(number.is_integer() for number in (*numbers, *passed)),
         multiplications=names.count("tt.dot") + repeated * names.count("arith.mulf"),
         reduced_dots=bool(_REDUCED_DOT.search(text)),
+        adds_atomically="tt.atomic_rmw fadd" in text,
     )
 
 

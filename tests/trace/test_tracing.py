@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
 from jax.extend import backend
 
 import kerneltest
@@ -26,7 +27,7 @@ from kernels.vector_add import vector_add
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import TF32, FloatFormat, float_format, parse_dtype
 from kerneltest.core.failures import Failure
-from kerneltest.core.precision import NVIDIA
+from kerneltest.core.precision import NVIDIA, SIMULATED
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import Traced, trace, version_problem
@@ -133,6 +134,26 @@ def test_the_default_precision_of_products_is_that_of_the_error_model(
     with jax.default_matmul_precision(default):
         traced = _traced(matmul, x=kt.array("m k", "float32"), y=kt.array("k n", "float32"))
     assert traced.adapt_precision(NVIDIA).dot_input.get("float32") == operands
+
+
+def _added_atomically(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        plgpu.atomic_add(o_ref, (0,), x_ref[0])
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((1,), x.dtype), grid=x.shape)(x)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "flushes"),
+    [
+        (_added_atomically, "float32", True),
+        (_added_atomically, "int32", False),
+        (lambda x: vector_add(x, x), "float32", False),
+    ],
+)
+def test_atomic_additions_flush_on_nvidia(kernel: Callable[..., Any], dtype: str, flushes: bool) -> None:
+    traced = _vector(kernel, dtype)
+    assert [traced.adapt_precision(precision).flushes for precision in (NVIDIA, SIMULATED)] == [flushes, False]
 
 
 AROUND: dict[str, tuple[Callable[..., Any], bool]] = {
