@@ -115,7 +115,10 @@ def _around_calls(kernel: MutableKernel) -> Iterator[Repair]:
                 if _names(others) == names and choice in others[turn].candidates:
                     yield Patch(substitutions={others[turn].variable: others[choice].variable})
 
-            yield Repair(place, source_line(place), f"removing {name}", 1, True, patches)
+            # Another value than an operand may be right in these cases by chance.
+            removes = any(known[choice].variable is operand for operand in variable.equation.invars)
+            phrase = f"removing {name}" if removes else f"replacing {name} by another array"
+            yield Repair(place, source_line(place), phrase, 1 if removes else 2, removes, patches)
 
 
 def _names(known: Sequence[KernelValue]) -> list[str]:
