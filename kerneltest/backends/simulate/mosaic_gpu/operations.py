@@ -539,10 +539,6 @@ def _along(read: Callable[[Thread], Sequence[int]]) -> Callable[..., int]:
     return lambda thread, op: read(thread)["xyz".index(op.attributes["dimension"][-2])]
 
 
-def _same(thread: Thread, op: Operation, value: Any, *_: Any) -> Any:
-    return value
-
-
 def _nothing(thread: Thread, op: Operation, *_: Any) -> None:
     return None
 
@@ -561,7 +557,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(
         "builtin.unrealized_conversion_cast memref.cast mosaic_gpu.with_transforms mosaic_gpu.tmem_layout_cast "
         "mosaic_gpu.assume_multiple llvm.ptrtoint llvm.inttoptr".split(),
-        _same,
+        lambda thread, op, value, *_: value,
     ),
     "mosaic_gpu.optimization_barrier": lambda thread, op, *values: values if len(values) > 1 else values[0],
     "nvvm.shfl.sync": lambda thread, op, mask, value, *_: value,
