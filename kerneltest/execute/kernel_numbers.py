@@ -6,13 +6,14 @@ Importing this module registers the family of values around those that it compar
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.core.verdicts import GroupName
+from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import SCALE, DType
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.applicability import trace_if_possible
@@ -23,6 +24,7 @@ from kerneltest.trace.cost_model import estimate_work
 from kerneltest.trace.cut_lengths import cut_lengths
 from kerneltest.trace.jax_compat.jaxprs import Atom, Jaxpr, Var, inner_jaxprs
 from kerneltest.trace.primitives import Kind, primitive_of
+from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import inline_jaxpr, is_literal, iter_equations, iter_steps, primitive_name
 
 _USES = frozenset(("sub", "div", "rem", "max", "min", "clamp"))  # besides comparisons
@@ -121,13 +123,14 @@ def with_learned_blocks(pairing: Pairing) -> Pairing:
 
     The longest are left out while a run with several blocks of each dim would take long.
     """
-    numbers = range(min(max(map(len, pairing.options().values()), default=1), _MOST_OPTIONS))
+    unknown = {name: dim for name, dim in pairing.dims.items() if not (dim.block or dim.values)}
+    options = range(min(max(map(len, pairing.options().values()), default=1), _MOST_OPTIONS) if unknown else 0)
+    numbers = [number for number in options if not _is_unrolled(pairing, unknown, number)]
     blocks = {}
-    for name, dim in pairing.dims.items():
-        if not (dim.block or dim.values):
-            longest = max(itertools.chain(*(_cuts(pairing, name, number) for number in numbers)), default=0)
-            if longest > max(_SHORT, dim.multiple_of):
-                blocks[name] = longest
+    for name, dim in unknown.items():
+        longest = max(itertools.chain(*(_cuts(pairing, name, number) for number in numbers)), default=0)
+        if longest > max(_SHORT, dim.multiple_of):
+            blocks[name] = longest
     while blocks:
         learned = pairing.with_blocks(blocks)
         first = next(iter(signatures(learned, "quick")), None)
@@ -137,15 +140,28 @@ def with_learned_blocks(pairing: Pairing) -> Pairing:
     return pairing
 
 
+# Returns whether a kernel has many more operations for longer dims, as loops in Python make: to trace it at the lengths
+# that `_cuts` probes may take hours.
+def _is_unrolled(pairing: Pairing, dims: Mapping[str, Dim], number: int) -> bool:
+    probes = ({name: dim.fit(dim.fit(_SHORT) + more) for name, dim in dims.items()} for more in (0, 3 * _SHORT))
+    traces = [_trace(pairing, lengths, number)[1] for lengths in probes]
+    few, many = (sum(1 for _ in iter_equations(traced.jaxpr.jaxpr)) if traced else 0 for traced in traces)
+    return 0 < 2 * few < many
+
+
 def _cuts(pairing: Pairing, name: str, number: int) -> set[int]:
     found = set[int]()
     for count, length in enumerate(map(pairing.dims[name].fit, _PROBED)):
-        probed = signature_in_turn(pairing, {name: length}, number, fixed=())
-        traced = probed and trace_if_possible(pairing, probed)
-        cuts = cut_lengths(traced, dict(probed.dims)[name]) if probed and traced else set()
+        lengths, traced = _trace(pairing, {name: length}, number)
+        cuts = cut_lengths(traced, lengths[name]) if traced else set()
         if not (found := found & cuts if count else cuts):
             break
     return found
+
+
+def _trace(pairing: Pairing, lengths: Mapping[str, int], number: int) -> tuple[dict[str, int], Traced | None]:
+    probed = signature_in_turn(pairing, lengths, number, fixed=())
+    return (dict(probed.dims), trace_if_possible(pairing, probed)) if probed else ({}, None)
 
 
 def _holds_numbers(slot: Slot) -> bool:

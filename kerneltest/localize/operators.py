@@ -395,13 +395,9 @@ def _other_fills(site: Site) -> Iterator[EquationChange]:
     for fill in (0.0, 1.0, -np.inf, np.inf) if literal is not None and is_float_array(literal) else (0, 1):
         if literal is not None and float(np.asarray(literal.val).astype(np.float64)) != fill:
             changed = parts._replace(other=with_value(literal, fill))
-            edit = partial(_with_parts, site.equation, changed)
+            edit = partial(lambda parts: [with_access_parts(site.equation, parts)], changed)
             phrase = f"giving the masked load other={fill:g}"
             yield EquationChange(phrase, edit, undone="the value of masked elements")
-
-
-def _with_parts(equation: Equation, parts: AccessParts) -> list[Equation]:
-    return [with_access_parts(equation, parts)]
 
 
 def _is_discarded(equation: Equation) -> bool:

@@ -26,6 +26,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.kernel_numbers import with_learned_blocks
 from kerneltest.execute.planning import find_group
 from kerneltest.execute.runner import run_single_case
 from kerneltest.execute.settings import RunSettings
@@ -151,7 +152,7 @@ def judge_again(folder: Path, case: str, backend: str = "", timeout: int = 0) ->
         (chosen,) = resolve([name], plan.orders)
     except ValueError as error:
         raise ReproductionError(f"{name!r} must name one backend: {error}") from error
-    pairing = import_pairing(record, folder).on(record.backend)
+    pairing = with_learned_blocks(import_pairing(record, folder)).on(record.backend)
     if not pairing.reproducible:
         chosen = chosen.with_program_orders(0)
     return run_saved_case(

@@ -202,9 +202,9 @@ class Machine:
 
     While a Pallas call runs, `program` is the current program's number along each axis of the grid, (1,) each, and
     `axes` are its numbers along the named axes of the meshes on which it runs; `threads` are those of its block, if
-    there are several. `rows` are the numbers of the rows that
-    are evaluated, in order, if steps treat them differently, else None; those with a loop of over `most_iterations` are
-    `given_up`, and their loops end at once from then on. `longest_loop` is the largest number of iterations so far.
+    there are several. `rows` are the numbers of the rows that are evaluated, in order, if steps treat them differently,
+    else None; those with a loop of over `most_iterations` are `given_up`, and their loops end at once from then on.
+    `longest_loop` is the largest number of iterations so far.
     """
 
     def __init__(self, rules: RuleSet, substitutions: Mapping[Var, Var] | None = None) -> None:

@@ -291,14 +291,6 @@ def _remarks_on_loop(site: _Watched, place: str, seen: str, lengths: _Lengths) -
 _LOOP = _Kind(STEPS, ("zero", "one", _MORE), _remarks_on_loop, rank=1)
 
 
-def _scan(equation: Equation) -> Iterator[_Watched]:
-    yield _Watched(equation, _LOOP, lambda _: [min(equation.params["length"], 2)], varies=False)
-
-
-def _while(equation: Equation) -> Iterator[_Watched]:
-    yield _Watched(equation, _LOOP, lambda _: ())  # `leave_loop` adds the states
-
-
 # Grids.
 
 
@@ -366,8 +358,8 @@ _WATCHES: Mapping[str, Callable[[Equation], Iterator[_Watched]]] = {
     "jit": _where,
     "pjit": _where,
     "cond": _branches,
-    "scan": _scan,
-    "while": _while,
+    "scan": lambda e: iter([_Watched(e, _LOOP, lambda _: [min(e.params["length"], 2)], varies=False)]),
+    "while": lambda e: iter([_Watched(e, _LOOP, lambda _: ())]),  # `leave_loop` adds the states
     "pallas_call": _grid,
 }
 _STATIC = ("scan", "pallas_call")  # the states of their sites do not depend on an evaluation

@@ -132,6 +132,22 @@ def test_traces_show_the_blocks_of_dims_without_one(
         assert all(set(less) <= set(more) for less, more in itertools.pairwise(plans))
 
 
+def test_a_kernel_whose_loops_python_unrolls_is_not_traced_at_long_lengths() -> None:
+    lengths = [0]
+
+    def unrolled(x: jax.Array) -> Any:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            for i in range(x.shape[1]):
+                o_ref[0, i] = x_ref[0, i] + x_ref[0, 0]
+
+        lengths.append(x.shape[1])
+        return pl.pallas_call(body, out_shape=x)(x)
+
+    pairing = kt.oracle_for(unrolled, x=kt.array("1 n", "float32"))(lambda x: x)
+    assert with_learned_blocks(pairing) is pairing
+    assert 0 < max(lengths) < 100
+
+
 def test_blocks_follow_static_arguments_and_hold_on_each_backend() -> None:
     def kernel(x: jax.Array, block: int) -> Any:
         return in_columns(x, lambda _: block)

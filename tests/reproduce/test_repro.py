@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.cli import main
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.record_files import RecordWriter, load_arguments, read_plan, read_records, write_plan
 from kerneltest.records.schema import Record
-from kerneltest.reproduce import rejudge, script_writer, standalone
+from kerneltest.reproduce import rejudge, rerun, script_writer, standalone
 from kerneltest.trace.jaxpr_source import NoSourceError, literal
 from tests import forked
 from tests.plugins import PLUGINS
@@ -183,6 +184,27 @@ def test_the_command_judges_the_saved_inputs_on_any_backend(project: Path) -> No
         assert again.returncode == 1, again.stderr
         assert f" on {backend}: {record.family}, {record.signature}" in again.stdout
         assert ("elements wrong" in again.stdout) == (backend == "interpret")
+
+
+def test_a_pairing_has_the_blocks_that_it_had_in_the_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copy(x: jax.Array) -> Any:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...]
+
+        spec = pl.BlockSpec((64,), lambda i: (i,))
+        return pl.pallas_call(body, grid=pl.cdiv(x.size, 64), in_specs=[spec], out_specs=spec, out_shape=x)(x)
+
+    judged: list[kt.Pairing] = []
+
+    def run(folder: Path, record: Record, pairing: kt.Pairing, *_: object) -> Any:
+        judged.append(pairing)
+        return types.SimpleNamespace(record=record)
+
+    pairing = kt.oracle_for(copy, x=kt.array("n", "float32"))(lambda x: x)
+    monkeypatch.setattr(rerun, "import_pairing", lambda *_: pairing)
+    monkeypatch.setattr(rerun, "run_saved_case", run)
+    rerun.judge_again(project / "out", _finding(project, "named").case)
+    assert [each.dims["n"].block for each in judged] == [64]
 
 
 class _Named(NamedTuple):

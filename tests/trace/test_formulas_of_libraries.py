@@ -90,6 +90,16 @@ def in_threads(c: float) -> Kernel:
     return _on_a_gpu(body, num_threads=2, thread_name="thread")
 
 
+def in_threads_by_jax(c: float) -> Kernel:
+    """JAX evaluates the function, and its setting of 64 bits is that of a thread of Python."""
+
+    def body(x: Any, o: Any) -> None:
+        half = pl.ds(lax.axis_index("thread") * 8, 8)
+        o[half] = lax.digamma(jnp.exp(x[half])) * c
+
+    return _on_a_gpu(body, num_threads=2, thread_name="thread")
+
+
 def by_copies(c: float) -> Kernel:
     def body(x: Any, o: Any, before: Any, after: Any, loaded: Any) -> None:
         plgpu.copy_gmem_to_smem(x, before, loaded)
@@ -293,6 +303,7 @@ CASES: list[tuple[Callable[[float], Kernel], Callable[[Array], Array]]] = [
     *((make, lambda x: x) for make in SCALED),
     (rolled, lambda x: np.roll(x, 3, 1)),
     (multiplied, lambda x: x @ x),
+    (in_threads_by_jax, lambda x: np.asarray(lax.digamma(np.exp(x)))),
 ]
 
 
@@ -310,7 +321,8 @@ def test_the_formula_is_evaluated_and_a_wrong_constant_shows(
         (outputs[constant],) = promoted([x[None]])
         (samples,) = promoted.sample([x], FORMULA_ARITHMETIC)
         assert np.array_equal(samples[0], outputs[constant][0])
-    wanted = expected(x.astype(np.float64)) * RIGHT
+    with jax.enable_x64(True):
+        wanted = expected(x.astype(np.float64)) * RIGHT
     assert np.allclose(outputs[RIGHT], wanted, rtol=1e-7, atol=1e-12)
     assert not np.isclose(outputs[WRONG], wanted, rtol=1e-6, atol=0).any()
 

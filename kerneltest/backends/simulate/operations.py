@@ -82,10 +82,6 @@ def _extend(dtype: np.dtype, *, signed: bool) -> Compute:
     return lambda x: x.astype(dtype) if x.dtype == np.bool_ else device.unsigned_view(x).astype(wide).view(dtype)
 
 
-def _truncate(dtype: np.dtype) -> Compute:
-    return lambda x: (x & 1).astype(np.bool_) if dtype == np.bool_ else x.astype(dtype)
-
-
 def _to_float(dtype: np.dtype, *, signed: bool) -> Compute:
     """Returns a conversion of integers to floats, rounding to nearest; true becomes -1 if it is signed."""
     by_float32 = dtype.kind != "f"  # the only way to the formats of ml_dtypes; a GPU converts to float16 directly
@@ -643,7 +639,7 @@ OPERATIONS: Mapping[str, Semantics] = {
     **dict.fromkeys(("arith.extf", "arith.truncf", "tt.fp_to_fp"), _cast(lambda dtype: lambda x: x.astype(dtype))),
     "arith.extsi": _cast(partial(_extend, signed=True)),
     "arith.extui": _cast(partial(_extend, signed=False)),
-    "arith.trunci": _cast(_truncate),
+    "arith.trunci": _cast(lambda to: lambda x: (x & 1).astype(np.bool_) if to == np.bool_ else x.astype(to)),
     "arith.index_cast": _cast(lambda dtype: lambda x: x.astype(dtype)),
     "arith.index_castui": _cast(partial(_extend, signed=False)),
     "arith.sitofp": _cast(partial(_to_float, signed=True)),

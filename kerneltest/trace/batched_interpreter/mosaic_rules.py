@@ -14,6 +14,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from kerneltest.core.dtypes import Array
@@ -91,6 +92,7 @@ class _Thread:
         self.met: Counter[int] = Counter()
         # How often it has waited at each barrier of a memory, by the memory's id; with the memory to keep that in use.
         self.waits: dict[int, tuple[BatchedRef, BatchedRef]] = {}
+        self._wide = jax.enable_x64(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
         self.python = threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
         self.python.start()
 
@@ -120,7 +122,8 @@ class _Thread:
         self.go.acquire()
         try:
             if not self._threads.abandoned:
-                self._body()
+                with self._wide:  # JAX's settings are those of a thread
+                    self._body()
         except BaseException as error:
             self._error = error
         self.ended = True

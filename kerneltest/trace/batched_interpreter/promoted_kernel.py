@@ -129,7 +129,8 @@ class SamplingRules(KernelRules):
         primitive = primitive_of(equation)
         if primitive.name in _PRODUCTS:
             evaluate = self._rounded_product(evaluate, equation.invars[_PRODUCTS[primitive.name]])
-        constants = self._constants(equation)
+        errors = enumerate(map(self._constant_error, equation.invars if self._arithmetic.constants else ()))
+        constants = {number: error for number, error in errors if error}
         rounds = primitive.rounds or primitive.sums or primitive.name == "convert_element_type"
         if is_triton_call(equation):
             return lambda operands: evaluate(
@@ -182,11 +183,6 @@ class SamplingRules(KernelRules):
             return self._in_rows(leaf, moved)
 
         return [*map(perturb, leaves)]
-
-    def _constants(self, equation: Equation) -> dict[int, float]:
-        # The operands that are rounded constants, with the largest relative error of each.
-        errors = enumerate(map(self._constant_error, equation.invars if self._arithmetic.constants else ()))
-        return {number: error for number, error in errors if error}
 
     def _constant_error(self, variable: Atom) -> float:
         # Returns the largest relative error of a constant that its author may have rounded to a narrower float; else 0.

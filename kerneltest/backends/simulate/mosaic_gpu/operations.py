@@ -239,22 +239,6 @@ def _arrive(thread: Thread, op: Operation, address: int, predicate: bool = True)
         thread.block.barriers[address].arrive(thread.release(), op.place)
 
 
-def _expect(thread: Thread, op: Operation, address: int, count: int) -> None:
-    thread.block.barriers[address].arrive(thread.release(), op.place, count)
-
-
-def _wait(thread: Thread, op: Operation, address: int, parity: int, *_: Any) -> Iterator[Wait]:
-    return thread.wait(thread.block.barriers[address], parity, op.place)
-
-
-def _meet_block(thread: Thread, op: Operation) -> Iterator[Wait]:
-    return thread.meet(thread.block.meetings, "block", thread.block.cluster.shape.threads, op.place)
-
-
-def _advance(thread: Thread, op: Operation, address: int, *index: int) -> int:
-    return address + 8 * (index or op.attributes["rawConstantIndices"])[0]
-
-
 # Copies by TMA.
 
 
@@ -539,10 +523,6 @@ def _along(read: Callable[[Thread], Sequence[int]]) -> Callable[..., int]:
     return lambda thread, op: read(thread)["xyz".index(op.attributes["dimension"][-2])]
 
 
-def _same(thread: Thread, op: Operation, value: Any, *_: Any) -> Any:
-    return value
-
-
 def _nothing(thread: Thread, op: Operation, *_: Any) -> None:
     return None
 
@@ -561,7 +541,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(
         "builtin.unrealized_conversion_cast memref.cast mosaic_gpu.with_transforms mosaic_gpu.tmem_layout_cast "
         "mosaic_gpu.assume_multiple llvm.ptrtoint llvm.inttoptr".split(),
-        _same,
+        lambda thread, op, value, *_: value,
     ),
     "mosaic_gpu.optimization_barrier": lambda thread, op, *values: values if len(values) > 1 else values[0],
     "nvvm.shfl.sync": lambda thread, op, mask, value, *_: value,
@@ -569,7 +549,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "llvm.extractvalue": lambda thread, op, address: address if op.attributes["position"][0] == 1 else 0,
     "llvm.mul": lambda thread, op, a, b: a * b,
     "llvm.add": lambda thread, op, a, b: a + b,
-    "llvm.getelementptr": _advance,
+    "llvm.getelementptr": lambda thread, op, a, *index: a + 8 * (index or op.attributes["rawConstantIndices"])[0],
     # Threads and blocks.
     "gpu.thread_id": _along(lambda thread: (thread.number, 0, 0)),
     "gpu.block_dim": _along(lambda thread: (128 * thread.block.cluster.shape.threads, 1, 1)),
@@ -593,9 +573,9 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "mosaic_gpu.initialize_barrier": _initialise,
     "nvvm.mbarrier.init": _initialise_one,
     "mosaic_gpu.arrive": _arrive,
-    "mosaic_gpu.arrive_expect_tx": _expect,
-    "nvvm.mbarrier.try_wait.parity": _wait,
-    "gpu.barrier": _meet_block,
+    "mosaic_gpu.arrive_expect_tx": lambda t, op, a, count: t.block.barriers[a].arrive(t.release(), op.place, count),
+    "nvvm.mbarrier.try_wait.parity": lambda t, op, a, parity, *_: t.wait(t.block.barriers[a], parity, op.place),
+    "gpu.barrier": lambda t, op: t.meet(t.block.meetings, "block", t.block.cluster.shape.threads, op.place),
     "nvvm.bar.warp.sync": _nothing,
     "mosaic_gpu.async_load": _load_tile,
     "mosaic_gpu.async_store": _store_tile,

@@ -87,10 +87,6 @@ def constant(op: Operation) -> Any:
     return _plain(np.broadcast_to(np.asarray(value).astype(kind.dtype), kind.shape), op)
 
 
-def _broadcast(op: Operation) -> Function:
-    return lambda x: np.broadcast_to(np.asarray(x).astype(op.types[0].dtype), op.types[0].shape)
-
-
 def _broadcast_in_dim(op: Operation) -> Function:
     axes, shape = op.attributes["broadcast_dimensions"], op.types[0].shape
     own = dict(zip(axes, op.operand_types[0].shape, strict=True))
@@ -162,7 +158,9 @@ def _multiply_add(op: Operation) -> Function:
 
 
 VECTORS: Mapping[str, Make] = {
-    "vector.broadcast": _broadcast,
+    "vector.broadcast": lambda op: (
+        lambda x: np.broadcast_to(np.asarray(x).astype(op.types[0].dtype), op.types[0].shape)
+    ),
     "vector.shape_cast": lambda op: lambda x: x.reshape(op.types[0].shape),
     "vector.extract_strided_slice": _strided,
     "vector.insert_strided_slice": _insert,
