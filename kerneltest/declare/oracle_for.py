@@ -71,8 +71,8 @@ def oracle_for(
         programs, `"batch"` for the number and the values of other slices along `batch_dims`, `"padding"` for the length
         of a tail that a mask or lengths leave out, `"chunks"` for where a sequence along `chunk_dims` is cut, and
         `"unread"` for data that the oracle does not read.
-      chunk_dims: the dim along which a call may compute a piece of a sequence. If another dim counts the sequence up to
-        the end of the piece, as of the keys of causal attention, both: `{"q": "n"}`.
+      chunk_dims: the dim along which a call may compute a piece of a sequence, or `{"q": "n"}` if `n` counts the
+        sequence up to the end of that piece, as the keys of causal attention do.
       grad: the kernel can be differentiated, so its gradient is compared with the oracle's: by all floats, or by the
         arguments of these names, as in `("logits", "weight")`.
       rejects: calls that the kernel must refuse, made by `kt.rejects`.
