@@ -137,6 +137,16 @@ def test_suspects_fit_the_terminal() -> None:
     assert narrow[:2] == ["1  wrong values", "   1 of 1 cases on interpret"]
 
 
+def test_of_many_inputs_those_that_hold_something_are_shown() -> None:
+    values = {name: np.zeros(size, np.float32) for size, name in enumerate("abcde", 1)} | {"keep": np.array([[True]])}
+    values |= {"x": np.array([[NAN]]), "y": np.ones(9)}
+    arguments = {name: format_array(value) for name, value in values.items()}
+    suspect = _suspect(Evidence(index=(0,), actual=3.0, expected=1.0, arguments=arguments))
+    shown = re.findall(r"(\w+) = ", " ".join(describe_suspect(suspect).texts))
+    assert len(shown) == 5
+    assert "x" in shown
+
+
 def _helper(x: int) -> int:
     return x
 

@@ -1,5 +1,6 @@
 """Suspects in words, from which terminals, Markdown, pages and notebooks are rendered; failed items and results."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -109,15 +110,21 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
         yield Line(LineKind.COMMAND, f"only the failing operations: python {script}")
 
 
+_PLAIN = re.compile(r"\] (all )?([01.\[\]\s]|True|False)*$")
+
+
 def _case_lines(suspect: Suspect, record: Record, evidence: Evidence) -> Iterator[str]:
-    # The smallest case: its inputs, the shortest first, its result, and what explains it.
+    # The smallest case: its inputs, the shortest first, its result, and what explains it. Of many inputs, those with
+    # nothing but zeros and ones, or True and False, are left out.
     arguments = sorted((evidence.arguments or {}).items(), key=lambda pair: len(pair[1]))
-    shown = [f"{path} = {truncate(' '.join(text.split()), _WIDTH)}" for path, text in arguments]
-    if options := ", ".join(f"{name}={value}" for name, value in record.statics.items()):
+    options = ", ".join(f"{name}={value}" for name, value in record.statics.items())
+    told = sorted(arguments, key=lambda pair: bool(_PLAIN.search(pair[1])))[: _MOST - bool(options)]
+    shown = [f"{path} = {truncate(' '.join(text.split()), _WIDTH)}" for path, text in arguments if (path, text) in told]
+    if options:
         shown.append(options)
     first, *rest = shown or [record.signature]
     yield f"{'smallest' if suspect.reproducer is not None else 'for example'}: {first}"
-    yield from (f"  {line}" for line in rest[:4])
+    yield from (f"  {line}" for line in rest)
     message, detail = [line for line in record.message.splitlines() if line], record.detail
     if isinstance(detail, Mismatch) and detail.call:
         yield f"  {detail.call}"
@@ -222,7 +229,7 @@ def in_repository(place: Place) -> Place:
 
 # The message of a failed item: its suspects, each with its smallest case, and the command that runs it again.
 
-_MOST = 5  # suspects of an item
+_MOST = 5  # suspects of an item, and inputs of a case
 _MARK = "E   "  # pytest's prefix, which editors and CI look for
 
 
