@@ -1,4 +1,4 @@
-"""Which broken Mosaic GPU kernels a Hopper device shows, and which the simulator: `python benchmarks/mosaic_gpu.py`.
+"""Counts the broken Mosaic GPU kernels that a Hopper GPU and the simulator find: `python benchmarks/mosaic_gpu.py`.
 
 Each twin of tests/corpus that the simulator in `--backends` runs (`simulate:sm_90` if none is there), and each right
 kernel, runs at `quick` until its first finding on `cuda` and on the simulator. Each has a process of its own: some
@@ -30,7 +30,7 @@ BROKEN, RIGHT = "broken", "right"
 Answer = dict[str, str]
 
 
-def judged(name: str, which: str, backend: str, seed: str) -> Answer:
+def judge_twin(name: str, which: str, backend: str, seed: str) -> Answer:
     """One of two twins on a backend: its verdict, and how many cases ran; the device and JAX's version."""
     from kerneltest.backends.registry import resolve
     from kerneltest.execute.cache import Cache
@@ -122,8 +122,8 @@ def best(calls: Sequence[tuple[float, Any]], factor: int, form: str) -> str:
     return form.format(factor * min(seconds for seconds, _ in calls)) + (f", {verdict}" if verdict else "")
 
 
-def asked(name: str, which: str, backend: str, limit: float, seed: int) -> Answer:
-    """What a process of its own says of one of two twins on a backend."""
+def judge_apart(name: str, which: str, backend: str, limit: float, seed: int) -> Answer:
+    """Judges one of two twins on a backend, in a process of its own."""
     command = [sys.executable, __file__, "--one", name, which, backend, str(seed)]
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("--one", nargs=4, metavar=("NAME", "WHICH", "BACKEND", "SEED"))
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(judged(*options.one)))
+        print(json.dumps(judge_twin(*options.one)))
         return 0
     if options.times:
         for line in times():
@@ -187,7 +187,7 @@ def main() -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         waiting = {
             (which, name): [
-                pool.submit(asked, name, which, backend, options.limit, options.seed) for backend in backends
+                pool.submit(judge_apart, name, which, backend, options.limit, options.seed) for backend in backends
             ]
             for which, named in names.items()
             for name in named

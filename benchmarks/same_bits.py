@@ -1,4 +1,4 @@
-"""Whether a device's bits agree with certificates: `python -m benchmarks.same_bits FILE`, on a machine with a GPU.
+"""Compares a device's bits with certificates: `python -m benchmarks.same_bits FILE`, on a machine with a GPU.
 
 For the suites' pairings with `invariant_to=` or `batch_dims=`, and those of tests/extensions/same_bits, of which many
 break their claim, it runs what a certificate compares, batches of 1 to 64 among them, and compares the bits row by row.

@@ -1,4 +1,4 @@
-"""Which share of the lines and mutants of kerneltest/ `make test` reaches, of those that `make test-all` reaches.
+"""Measures how many of the lines and mutants of kerneltest/ that `make test-all` reaches `make test` reaches too.
 
     python -m tools.reach --seconds 500 --mutants 150 --state reach.json.gz    # Python 3.12 or newer
 

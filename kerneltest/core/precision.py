@@ -100,7 +100,13 @@ class Precision:
         Tensor cores ignore the low bits of float32 operands. XLA rounds them to TF32 first, Triton does not, as
         measured on an H200 with Triton 3.6.0.
         """
-        return replace(self, truncates=True) if self.dot_input else self
+        if self.truncates or not self.dot_input:
+            return self
+        return replace(self, name=f"{self.name}, truncated operands", truncates=True)
+
+    def with_atomic_additions(self) -> "Precision":
+        """Returns the arithmetic of a kernel that adds floats by atomic operations."""
+        return replace(self, name=f"{self.name}, atomic", flushes=True) if self.flushes_atomics else self
 
     def with_wide_products(self) -> "Precision":
         """Returns the arithmetic of a kernel in which no product has an operand that it rounded to 16 bits."""

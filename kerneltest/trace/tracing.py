@@ -186,8 +186,7 @@ class Traced:
             precision = inside.combine(around)
         precision = precision if self.narrow_products else precision.with_wide_products()
         precision = precision.with_truncated_operands() if self.in_triton else precision
-        if precision.flushes_atomics and adds_atomically(self.jaxpr.jaxpr):
-            precision = replace(precision, name=f"{precision.name}, flushed", flushes=True)
+        precision = precision.with_atomic_additions() if adds_atomically(self.jaxpr.jaxpr) else precision
         if not self.reduced_dots:
             return precision.with_exact_dots()
         return precision.with_dots_in(self.named_dots) if self.named_dots else precision

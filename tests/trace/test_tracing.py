@@ -153,7 +153,8 @@ def _added_atomically(x: jax.Array) -> jax.Array:
 )
 def test_atomic_additions_flush_on_nvidia(kernel: Callable[..., Any], dtype: str, flushes: bool) -> None:
     traced = _vector(kernel, dtype)
-    assert [traced.adapt_precision(precision).flushes for precision in (NVIDIA, SIMULATED)] == [flushes, False]
+    adapted = [traced.adapt_precision(precision) for precision in (NVIDIA, SIMULATED)]
+    assert [each.flushes for each in adapted] == [flushes, False]
 
 
 AROUND: dict[str, tuple[Callable[..., Any], bool]] = {

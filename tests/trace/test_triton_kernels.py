@@ -711,7 +711,9 @@ def test_products_name_their_precision(precision: str | None, reduced: bool) -> 
     inputs = (ShapeDtype((32, 32), np.dtype(np.float32)),) * 2
     traced = trace_function(lambda x, y: [test_in_triton.matmul.kernel(x, y, "none", precision)], inputs, "")
     assert (traced.exact, traced.reduced_dots, traced.narrow_products) == (True, reduced, True)
-    assert traced.adapt_precision(NVIDIA).operand_roundoff("float32") == (2.0**-10 if reduced else 0)  # cut off
+    adapted = traced.adapt_precision(NVIDIA)
+    assert adapted.operand_roundoff("float32") == (2.0**-10 if reduced else 0)  # cut off
+    assert adapted.name != NVIDIA.name  # by which bounds are kept
 
 
 def test_a_call_outside_jit_is_lowered_as_one_inside() -> None:

@@ -90,8 +90,7 @@ class _Thread:
         self.go, self.is_turning, self.ended = threading.Semaphore(0), False, False
         self._error: BaseException | None = None
         self.met: Counter[int] = Counter()
-        # How often it has waited at each barrier of a memory, by the memory's id; with the memory to keep that in use.
-        self.waits: dict[int, tuple[BatchedRef, BatchedRef]] = {}
+        self.waits: dict[BatchedRef, BatchedRef] = {}  # how often it has waited at each barrier of a memory
         self._wide = jax.enable_x64(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
         self.python = threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
         self.python.start()
@@ -250,7 +249,7 @@ def _barrier_wait(machine: Machine, equation: Equation) -> EquationFunction:
         if machine.threads is None:
             return
         barrier, thread = operands[0], machine.threads.running
-        _, waits = thread.waits.setdefault(id(barrier), (barrier, BatchedRef(np.zeros_like(barrier.array))))
+        waits = thread.waits.setdefault(barrier, BatchedRef(np.zeros_like(barrier.array)))
         write_through(waits, steps, operands, read_through(waits.array, steps, operands) + 1)
         # At a barrier of several blocks, others arrive as often as this one.
         needed = kind.num_arrivals * read_through(waits.array, steps, operands)

@@ -128,7 +128,7 @@ def _race(text: str) -> Race:
         f"{', and '.join(clauses)}, with no ordering between them (a copy runs concurrently with the warpgroup that "
         "started it)"
     )
-    # JAX's documentation requires it of pipelines that store nothing. Whether a read is over, only the commit tells.
+    # JAX's documentation requires this of pipelines that store nothing; the simulator and an H200 do not need it.
     if {(visit.access, bool(visit.place)) for visit in visits} == {(Access.STORE, False), (Access.LOAD, True)}:
         words += ": end the body of a pipeline that stores nothing with plgpu.commit_smem()"
     buffer, element = map(_plain, _split_indices(accesses[0][1] if accesses else ""))
