@@ -20,8 +20,7 @@ from kerneltest.execute.applicability import trace_if_possible
 from kerneltest.plan.families import Rng, Slot, family, is_data
 from kerneltest.plan.format_limits import signature_in_turn
 from kerneltest.plan.signatures import Signature, first_alike, signatures
-from kerneltest.trace.cost_model import estimate_work
-from kerneltest.trace.cut_lengths import cut_lengths
+from kerneltest.trace.cost_model import cut_lengths, estimate_work
 from kerneltest.trace.jax_compat.jaxprs import Atom, Jaxpr, Var, inner_jaxprs
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.tracing import Traced

@@ -15,7 +15,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.start.command_progress import CommandProgress, TimeLimitError
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
-from kerneltest.trace.cut_lengths import step_counts
+from kerneltest.trace.cost_model import step_counts
 from kerneltest.trace.primitives import Kind, kind_of
 from kerneltest.trace.tracing import Traced, trace_kernel, without_debugging
 from kerneltest.trace.walk import equations_in, primitive_name, unconditional_equations
