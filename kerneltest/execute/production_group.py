@@ -154,12 +154,15 @@ class SampledCall:
     def part(self, number: int, offset: int) -> RequiredPart:
         """Returns the part of the arguments on which the element of an output at an offset depends."""
         index = [int(i) for i in axis_indices(np.asarray(offset), self.outputs[number].shape)]
-        names = output_dims(self.pairing, number, self.depth)
+        names = self._dims(number)
         return required_part(self.pairing, self.signature, position_along_dims(names, index))
+
+    def _dims(self, number: int) -> tuple[str, ...]:
+        return output_dims(self.pairing, number, len(self.outputs[number].shape), self.depth)
 
     def expect(self, part: RequiredPart, number: int, offset: int) -> tuple[Expectation, tuple[int, ...], float]:
         """Returns the oracle's outputs for a part, the position of an element of the whole in them, and the noise."""
-        named = [output_dims(self.pairing, i, self.depth) for i in range(len(self.outputs))]
+        named = [self._dims(i) for i in range(len(self.outputs))]
         outputs = tuple(part_output(part, output, names) for output, names in zip(self.outputs, named, strict=True))
         arguments = part_arguments(self.pairing, part, self.inputs)
         expectation = expect(self.pairing, part.signature, arguments, outputs, bitwise=self.exact)
@@ -263,7 +266,7 @@ def find_derived_axis(pairing: Pairing, dtype: str, depth: str, outputs: Sequenc
     first = next(signature for signature in signatures(pairing, depth) if signature.dtype == dtype)
     short = trace(pairing, first).outputs
     for number, (one, other) in enumerate(zip(short, outputs, strict=True)):
-        for axis, name in enumerate(output_dims(pairing, number, depth)):
+        for axis, name in enumerate(output_dims(pairing, number, len(one.shape), depth)):
             if not name and one.shape[axis] != other.shape[axis]:
                 return f"axis {axis} of output {number}"
     return ""

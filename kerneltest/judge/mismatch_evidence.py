@@ -198,7 +198,9 @@ def output_axes(
     pairing: Pairing, output: int, gradient_of: str, shape: tuple[int, ...], depth: str
 ) -> tuple[OutputAxis, ...]:
     """Returns the axes of an output, or of a gradient with respect to a leaf."""
-    named = map(str, pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth))
+    named = map(
+        str, pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, len(shape), depth)
+    )
     return tuple(
         OutputAxis(name or f"axis{i}", length, pairing.dims[name].block if name in pairing.dims else None)
         for i, (name, length) in enumerate(zip(named, shape, strict=True))
@@ -206,19 +208,20 @@ def output_axes(
 
 
 @functools.lru_cache(maxsize=64)
-def output_dims(pairing: Pairing, output: int, depth: str) -> tuple[str, ...]:
+def output_dims(pairing: Pairing, output: int, rank: int, depth: str) -> tuple[str, ...]:
     """Returns the dims of an output's axes, derived from its shapes in several signatures.
 
-    The kernel is traced again, since only findings and production sizes need this.
+    Signatures without this output, or with another rank, are left out: options may decide which outputs there are. The
+    kernel is traced again, since only findings and production sizes need this.
     """
     shapes, lengths = [], []
     extents = [axis for leaf in pairing.leaves.values() for axis in leaf.shape if isinstance(axis, AxisExpression)]
     for signature in signatures(pairing, depth):
-        try:
-            shapes.append(trace(pairing, signature).outputs[output].shape)
-        except Failure:
-            continue
-        lengths.append(dict(signature.dims))
+        with suppress(Failure):
+            for found in trace(pairing, signature).outputs[output : output + 1]:
+                if len(found.shape) == rank:
+                    shapes.append(found.shape)
+                    lengths.append(dict(signature.dims))
         if len(shapes) > 1 and all(match_axes(shapes, lengths, extents)):
             break
     return match_axes(shapes, lengths, extents)

@@ -143,18 +143,20 @@ def _units(slot: Slot, rng: Rng) -> Array:
     return slot.cast(values)
 
 
-@family(group=GroupName.NUMERIC, applies=lambda slot: _reach(slot) >= _INT8, others=_units)
+@family(group=GroupName.NUMERIC, applies=lambda slot: _reach(slot) > 2, others=_units)
 def half_integers(slot: Slot, rng: Rng) -> Array:
     """Halves between integers and the numbers next to them; the largest in each row is 127, or 1 if it is the only one.
 
-    A kernel that quantises rows to int8 or rounds to integers has to decide every one of them. Other arguments, such as
-    scales, are 1 or -1, or 1 and 1/2 or 2 in matrices whose domain has no -1.
+    A kernel that quantises rows to int8 or rounds to integers has to decide every one of them. In a domain that ends
+    before 127, all are smaller by one power of two. Other arguments, such as scales, are 1 or -1, or 1 and 1/2 or 2 in
+    matrices whose domain has no -1.
     """
-    halves = (rng.integers(0, int(_INT8), slot.shape) + 0.5).astype(slot.dtype)
-    next_to = np.nextafter(halves, rng.choice((0, _INT8), slot.shape).astype(slot.dtype))
+    scale = 2.0 ** min(0.0, np.floor(np.log2(_reach(slot) / _INT8)))
+    halves = ((rng.integers(0, int(_INT8), slot.shape) + 0.5) * scale).astype(slot.dtype)
+    next_to = np.nextafter(halves, (scale * rng.choice((0, _INT8), slot.shape)).astype(slot.dtype))
     sizes = np.where(rng.random(slot.shape) < 0.75, halves, next_to).astype(np.float64)
     if slot.shape[-1:] > (1,):
-        np.put_along_axis(sizes, rng.integers(0, slot.shape[-1], (*slot.shape[:-1], 1)), _INT8, axis=-1)
+        np.put_along_axis(sizes, rng.integers(0, slot.shape[-1], (*slot.shape[:-1], 1)), scale * _INT8, axis=-1)
     else:
         sizes = np.ones(slot.shape)
     return slot.cast(_sign(slot, sizes, rng))

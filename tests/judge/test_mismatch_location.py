@@ -19,7 +19,7 @@ from kerneltest.judge.compare import (
     match_axes,
 )
 from kerneltest.judge.diagnose import describe_special_inputs, diagnose
-from kerneltest.judge.mismatch_evidence import input_windows, output_window
+from kerneltest.judge.mismatch_evidence import input_windows, output_dims, output_window
 from kerneltest.judge.relations import MismatchContext
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Pattern, PatternKind
@@ -341,3 +341,15 @@ def test_got_and_expected_are_shown_with_as_many_digits_as_differ(apart: float) 
     window = output_window(found, (0,), [OutputAxis("n", 2, None)])
     assert window.values[0] > window.expected[0]
     assert window.values[1] == 0.1
+
+
+def test_dims_of_outputs_are_those_of_the_signatures_that_have_them() -> None:
+    def kernel(x: Any, sums: bool) -> Any:
+        return (double(x), double(x[:, 0])) if sums else double(x[:, 0])
+
+    @kt.oracle_for(kernel, x=kt.array("m n", "float32"), sums=kt.static(False, True))
+    def pairing(x: Any, sums: bool) -> Any:
+        return x
+
+    named = [output_dims(pairing, number, rank, "quick") for number, rank in ((0, 1), (0, 2), (1, 1), (1, 2))]
+    assert named == [("m",), ("m", "n"), ("m",), ()]

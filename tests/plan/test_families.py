@@ -127,6 +127,13 @@ def test_values_at_the_ends_of_a_wide_domain(name: str) -> None:
     assert _fill(name, replace(BASE, domain=Interval(0, 1e15))).min() >= 0
 
 
+@pytest.mark.parametrize(("end", "largest"), [(126, 63.5), (127, 127), (1e6, 127), (3, 127 / 64)])
+def test_half_integers_are_ties_of_the_largest_number_in_a_row(end: float, largest: float) -> None:
+    values = _fill("half_integers", replace(BASE, domain=Interval(-end, end)))
+    assert (np.abs(values).max(1) == largest).all()
+    assert _count(values / largest * 127 % 1 == 0.5) > 50
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (3, 7, 7), (5, 3), (2, 6), (4,)])
 @pytest.mark.parametrize("domain", [Interval(-1, 1), Interval(0, 1), Interval(1, 4)])
 def test_matrices_next_to_half_integers_have_full_rank(shape: tuple[int, ...], domain: Interval) -> None:
