@@ -30,7 +30,7 @@ _MOST = 2**16  # interned values; if all values differ, interning costs more tha
 # Fields of records; other backends record the same case soon after.
 _INTERNED = (
     "item", "pairing", "backend", "dtype", "group", "family", "signature", "target", "case", "message", "compared",
-    "tolerance", "special_inputs", "magnitudes", "detail", "defined", "undefined", "reused_from", "bound_fraction",
+    "tolerance", "special_inputs", "detail", "defined", "undefined", "reused_from", "bound_fraction",
     "ulps", "dims", "dtypes", "statics",
 )  # fmt: skip
 
@@ -132,7 +132,7 @@ _STRICT_LINES = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, def
 
 
 def _lines_of(name: str, kind: type) -> TypeAdapter[Any]:
-    """Returns the parser of lines `{"schema": 11, NAME: ...}`."""
+    """Returns the parser of lines `{"schema": N, NAME: ...}`."""
     settings = {"__pydantic_config__": _STRICT_LINES}
     return TypeAdapter(
         make_dataclass(f"_{name.title()}Line", [("schema", Literal[SCHEMA]), (name, kind)], namespace=settings)

@@ -15,7 +15,6 @@ from kerneltest.records.evidence import (
     Evidence,
     FileName,
     Float,
-    Magnitudes,
     SpecialInput,
     ValueRelation,
 )
@@ -92,7 +91,6 @@ class Record:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     statics: Mapping[str, StaticValue] = field(default_factory=dict)
     special_inputs: tuple[SpecialInput, ...] = ()  # the special values among its inputs
-    magnitudes: tuple[Magnitudes, ...] = ()  # the binades of the numbers in its inputs of data
     # defined, undefined: elements of which the oracle asks something, and nothing (`kt.defined`)
     defined: Count = 0
     undefined: Count = 0
