@@ -65,10 +65,7 @@ class LowerTier(Backend):
 
     @abstractmethod
     def lower(self, traced: Traced) -> Sequence[LoweredCall]:
-        """Returns the lowered calls, in order.
-
-        Raises a Failure with the call, the primitive that has no rule, the user's line and advice.
-        """
+        """Returns the lowered calls, in order; a Failure has the primitive that has no rule, and the user's line."""
 
     def prepare(self, traced: Traced) -> Artifact:
         calls = self.lower(traced)
@@ -83,10 +80,7 @@ class CompileTier(LowerTier):
 
     @abstractmethod
     def compile(self, call: Any) -> CompiledCall:
-        """Compiles one lowered call, or returns it from the cache.
-
-        Raises a Failure: the compiler's error, its death or its timeout.
-        """
+        """Compiles one lowered call, or returns it from the cache. Failure: an error, its death or its timeout."""
 
     def lowering_backend(self) -> str:
         return f"{Tier.LOWER}:{self.target}"
@@ -193,10 +187,7 @@ _STORE_ALL = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent
 
 @contextmanager
 def disk_cache(folder: Path) -> Iterator[None]:
-    """Caches compiled code in the folder of a store: Triton's, libtpu's, and JAX's unless the user has set its cache.
-
-    Restores JAX's settings on exit, since a suite may have other tests.
-    """
+    """Caches compiled code of Triton, libtpu and JAX in a folder, unless the user has set JAX's; for a while."""
     global _store
     _store = DiskStore(folder)
     config: Any = jax.config

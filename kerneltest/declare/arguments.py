@@ -60,11 +60,7 @@ class Tree:
     branches: Pytree
 
     def parts(self, name: str) -> Iterator[tuple[str, Pytree]]:
-        """Yields its leaves, each with a path that starts with the tree's name, such as `params.w.0`.
-
-        Raises:
-          ValueError: JAX cannot sort its keys.
-        """
+        """Yields its leaves by path, such as `params.w.0`; a ValueError if JAX cannot sort its keys."""
         from jax import tree_util  # only JAX knows its pytrees; the kernel has imported it already
 
         for keys, part in tree_util.tree_flatten_with_path(self.branches)[0]:
@@ -76,10 +72,7 @@ class Tree:
                 yield path, part
 
     def fill(self, name: str, values: Mapping[str, XpArray]) -> Pytree:
-        """Returns the same tree, of the same types, with each array replaced by the value at its path.
-
-        An array without a value is absent: it is the default of a dataclass's field, and None anywhere else.
-        """
+        """Returns the same tree with the value at each array's path; absent ones have their default, or None."""
         from jax import tree_util
 
         keyed, structure = tree_util.tree_flatten_with_path(self.branches)

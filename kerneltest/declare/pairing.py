@@ -162,13 +162,7 @@ class Pairing:
     def fit_lengths(
         self, lengths: Mapping[str, int], statics: Mapping[str, str], fixed: Sequence[str] = ()
     ) -> dict[str, int] | None:
-        """Returns lengths that `where` admits, near some that each dim by itself admits; None if it finds none.
-
-        Args:
-          lengths: of all dims.
-          statics: the chosen option of each static argument.
-          fixed: dims whose length must not change.
-        """
+        """Returns lengths that `where` admits, near some that each dim admits; None if it finds none."""
         if self.where is None:
             return dict(lengths)
         return self.where.nearest_lengths(self.dims, lengths, self._known(statics), fixed)
@@ -226,14 +220,7 @@ class Pairing:
     def assemble(
         self, values: Mapping[str, Value], dims: Mapping[str, int], statics: Mapping[str, str], *, oracle: bool
     ) -> dict[str, Value]:
-        """Returns argument values by name; absent arguments that have a default are left out.
-
-        Args:
-          values: arrays by path, without those that are absent.
-          dims: lengths of dims.
-          statics: the chosen option of each static argument.
-          oracle: assemble the oracle's arguments, with names of named options and data of keys, not the kernel's.
-        """
+        """Returns arguments by name, the oracle's or the kernel's; absent ones that have a default are left out."""
         given_leaves = {path: leaf for path, leaf in self.leaves.items() if path in values}
         passed = {path: leaf.kind.pass_value(values[path], oracle=oracle) for path, leaf in given_leaves.items()}
         values = {**values, **passed}
@@ -266,13 +253,7 @@ class Pairing:
         return self.call_as_oracle(self.oracle, values, like)
 
     def call_as_oracle(self, function: Function, values: Mapping[str, Value], like: Sequence[ShapeDtype] = ()) -> Value:
-        """Returns the result of the oracle, or of a variant of it. A ufunc gets the arrays in order.
-
-        Args:
-          function: the oracle or its variant.
-          values: arguments by name.
-          like: the kernel's outputs, which decide how unordered ones are arranged; () for the oracle's own.
-        """
+        """Returns the result of the oracle or a variant, with outputs arranged `like` the kernel's or its own."""
         if isinstance(function, np.ufunc):
             return function(*(values[name] for name, each in self.arguments.items() if not isinstance(each, Static)))
         taken = inspect.signature(function).parameters

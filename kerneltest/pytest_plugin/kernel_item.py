@@ -41,10 +41,7 @@ class FindingsError(AssertionError):
 
 
 class TimeIsUp(KeyboardInterrupt):
-    """An item has used up the time that pytest-timeout gives it; says what it was doing.
-
-    The exception of pytest-timeout itself would be attributed to the kernel.
-    """
+    """An item has used up pytest-timeout's time; that exception would be attributed to the kernel."""
 
 
 class PairingItem(pytest.Item):
@@ -83,10 +80,7 @@ class KernelItem(PairingItem):
         self._activity_at_alarm = ""  # what the item was doing when its time was up
 
     def runtest(self) -> None:
-        """Runs the item once. Reruns report the same result, since cases never differ.
-
-        An item that ran out of time continues when it is given more.
-        """
+        """Runs the item once; a rerun reports the same, or continues one that ran out of time."""
         if self._result is None or (self._result.verdict == Gap.MISSING and not self._activity_at_alarm):
             self._result = self._run_once()
         if not (self._result.skipped or self._result.headline):

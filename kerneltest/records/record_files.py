@@ -36,10 +36,7 @@ _INTERNED = (
 
 
 def intern_records(records: Iterable[Record]) -> Iterator[Record]:
-    """Yields equal records in a fraction of the memory, but without the elements of their evidence windows.
-
-    `runs.load_windows` reads those again.
-    """
+    """Yields equal records in a fraction of the memory; `runs.load_windows` reads evidence windows again."""
     known: dict[Hashable, Any] = {}
 
     def once(value: Any) -> Any:  # the first of equal values of one type
@@ -258,10 +255,7 @@ def shard_files(folder: Path, kind: str = "records") -> list[Path]:
 
 
 def read_records(folder: Path) -> Iterator[Record]:
-    """Yields the records of a run, shard by shard in order of name; a shard may be gzipped.
-
-    A truncated last line is dropped. RecordError if a line is corrupt or of another schema.
-    """
+    """Yields the records of a run by shard, also gzipped, but a truncated last line. RecordError for a corrupt line."""
     for shard in shard_files(folder):
         yield from (line.record for line in _read(shard, RECORD_LINE))
 

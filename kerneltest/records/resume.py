@@ -193,10 +193,7 @@ def failed_tests(runs: Sequence[RunRecords]) -> tuple[str, ...]:
 
 
 def copy_files(run: RunRecords, folder: Path) -> None:
-    """Copies a shard's records, reproducers, inputs and artifacts into another folder.
-
-    Raises an OSError, or a RecordError if two shards hold different files of one name.
-    """
+    """Copies a shard's files into another folder. RecordError if two shards hold different files of one name."""
     number = _shard(run.plan, run.name).number
     for path in sorted(path for pattern in _COPIED for path in run.folder.glob(pattern)):
         name = path.relative_to(run.folder).as_posix()

@@ -282,10 +282,7 @@ def undefined_remarks(records: Iterable[Record]) -> list[str]:
 
 
 def contradiction_remarks(records: Iterable[Record]) -> list[str]:
-    """States in how many cases one evaluation contradicted another, with the first case of each two.
-
-    A fault of kerneltest's own evaluation is to be reported; those of backends are JAX's.
-    """
+    """States in how many cases one evaluation contradicted another, and whose fault each kind is."""
     found = group_pairs(
         ((detail.judge, detail.other), record)
         for record in records

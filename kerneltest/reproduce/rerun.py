@@ -47,10 +47,7 @@ class SuiteImportError(UnusableInputError):
 
 
 def import_suite(suite: Path) -> ModuleType:
-    """Imports a test file in a session of pytest that collects nothing else, and no test of it.
-
-    Raises a SuiteImportError if pytest would not collect the file, or it raised, skipped itself or ended the process.
-    """
+    """Imports a test file in a session of pytest that collects nothing else; a SuiteImportError if that fails."""
     picker = _Picker(suite)
     with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(printed):
         pytest.main([*_OPTIONS, str(suite)], plugins=[picker])

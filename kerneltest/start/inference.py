@@ -25,10 +25,7 @@ _MOST = 6  # slots of equal length of which every pair is tried with another
 
 
 def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> tuple[list[tuple[LengthSlot, ...]], list[str]]:
-    """Infers the slots of each dim of a call, the one that determines its length first, and notes for the author.
-
-    Lengths in further calls separate axes that have equal lengths only by chance.
-    """
+    """Infers the slots of each dim of a call, its length's first, and notes; further calls separate equal axes."""
     groups: list[list[LengthSlot]] = []
     followers: list[LengthSlot] = []
     unknown: list[LengthSlot] = []

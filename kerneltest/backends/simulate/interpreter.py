@@ -156,10 +156,7 @@ class IRInterpreter:
         self.environment.update(zip(op.results, results, strict=True))
 
     def postpone_loop(self, op: Operation, carried: Sequence[Value], trips: int | None) -> Sequence[Value] | None:
-        """Returns the results of a loop that is run later, or None if it is to be run now.
-
-        `carried` are the values that the first iteration starts with; `trips` is None if unknown.
-        """
+        """Returns the results of a loop that runs later, or None; `trips` is None if unknown."""
         return None
 
     # Values

@@ -66,12 +66,7 @@ def _body(code: bytes, promotes: bool) -> Region:
 class _Samples:
     """Samples of a few cases, in which each operation is rounded at random as in a `SampleArithmetic`.
 
-    Args:
-      how: holds the arithmetic.
-      inputs: the dtypes of the kernel's arrays.
-      first, count: the samples among those of each case; number 0 is not rounded.
-      cases: of which each has the same noise.
-      programs: of one sample.
+    There are `count` of each case, from the `first` on; number 0 is not rounded. Each case has the same noise.
     """
 
     def __init__(

@@ -208,10 +208,7 @@ class _PairingCollector:
 def gather(
     paths: Sequence[Path], wanted: Collection[Path], progress: CommandProgress
 ) -> tuple[list[Pairing], list[str]]:
-    """Returns the pairings of the test files below some folders, and the errors of files that cannot be imported.
-
-    pytest reads its configuration as always. It imports only `wanted` files, which are absolute paths.
-    """
+    """Returns the pairings of the `wanted` test files (absolute paths) below some folders, and errors of imports."""
     collector = _PairingCollector(wanted, progress)
     options = ["--collect-only", "-q", "-p", "kerneltest", "-p", "no:cacheprovider", "--kt-backends", "interpret"]
     options.append(f"--kt-timeout={math.ceil(progress.seconds)}")  # pytest plans what it collects

@@ -221,10 +221,7 @@ class LoweringChange:
 
 
 def compare_maps(old: LoweringMap, new: LoweringMap) -> tuple[LoweringChange, ...]:
-    """Returns the changes, over the primitives and targets that both maps have.
-
-    Raises a MapError if the maps have nothing in common, or only one was compiled.
-    """
+    """Returns the changes, over what both maps have; a MapError if that is nothing, or only one was compiled."""
     if bool(old.compilers) != bool(new.compilers):
         raise MapError("only one of the maps was compiled: measure both with --compile, or both without")
     targets = set(old.targets) & set(new.targets)

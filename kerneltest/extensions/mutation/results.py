@@ -115,10 +115,7 @@ def advise(
     report: Callable[[str], None],
     journal: Journal,
 ) -> list[Advice]:
-    """Tries changes of a declaration on mutants that survived, in interpret mode. A journal notes the evaluations.
-
-    Returns the changes that find some, in the order in which they were tried, each on the mutants that were left.
-    """
+    """Returns the changes of a declaration that find mutants which survived, each tried on those that were left."""
     left, found = list(survivors), []
     for text, other, its_depth in _options(pairing, depth):
         if not left:

@@ -322,10 +322,7 @@ class FormVerifier:
         return self.symbols.dependencies({name for each in obligation.negation for name in each.names})
 
     def obligations(self) -> list[Obligation]:
-        """Returns all obligations.
-
-        Raises Undecided if the premises contradict the sizes at which the code was lowered: anything would follow.
-        """
+        """Returns all obligations. Undecided if the premises, which imply anything then, contradict each other."""
         tautologies = ([access.enabled | ~access.enabled] for access in self.accesses)
         rows = [dict(row) for row in self.form.seen]
         if not all(any(self.check(each, row).kind == "sat" for row in rows) for each in tautologies):

@@ -335,10 +335,7 @@ class RayLoop:
     def run(
         self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
     ) -> ItemResult:
-        """Waits for an item to end on its node, prints its output, and returns its result.
-
-        Raises a RemoteItemError if it could not run there.
-        """
+        """Waits for an item's end on its node, and returns its result; a RemoteItemError if it could not run."""
         for _ in self._wait_for([request.name]):
             break
         assert self._jobs is not None

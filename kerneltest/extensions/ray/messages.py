@@ -157,10 +157,7 @@ class RecordLog:
         return sum(bool(case) for lines in self._lines.values() for _, _, case in lines)
 
     def end(self, item: str, crashes: Iterable[Activity] = ()) -> list[str]:
-        """Drops the lines of an item that has ended, and keeps what its processes were doing that died.
-
-        Returns messages about its nondeterministic cases.
-        """
+        """Drops the lines of an item that has ended, keeps activities that died, and returns new messages."""
         for activity in crashes:
             write_orphaned(self.folder, activity)
         self._lines.pop(item, None)

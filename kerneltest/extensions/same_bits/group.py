@@ -53,13 +53,7 @@ class SameBitsGroup(Group):
             return failure_fingerprint(failure)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        """Passes a claim that expressions certify, with a digest of the kernel at all lengths.
-
-        Values whose bits differ are recorded with their own signature.
-
-        Raises:
-          Failure: there is no answer.
-        """
+        """Passes a claim that expressions certify; values whose bits differ have their own signature."""
         cache.process.enter_phase(Phase.RUNNING)
         found = certify(item, case, _call(item, case, cache))
         if isinstance(found, Refuted):

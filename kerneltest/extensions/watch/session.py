@@ -64,10 +64,7 @@ class WarmPytest:
         self._child: Child | None = None
 
     def start(self, words: Sequence[str], on_end: Callable[[int], None]) -> None:
-        """Starts a run in the current folder with arguments for pytest. The previous run must have ended.
-
-        `on_end` is called in another thread with the exit status; a negative one is that of a signal.
-        """
+        """Starts a run with arguments for pytest; a thread calls `on_end` with its status (negative: a signal)."""
         child = self._child = Child(_serve, "the run", "forkserver")
         child.start()
 
@@ -230,10 +227,7 @@ class WatchError(UnusableInputError):
 
 
 def watched_folders(files: Sequence[str]) -> tuple[Path, ...]:
-    """Returns the current folder, and the folders outside of it that contain given files or what links point to.
-
-    In a file, `::` and the name of a test may follow. Raises a WatchError if one does not exist.
-    """
+    """Returns the current folder and those outside of it with given files (`FILE::NAME`) or what links point to."""
     folders = [Path.cwd()]
     for file in files:
         path = Path(PairingId.parse(file).file).resolve()

@@ -158,10 +158,7 @@ def format_suspects(
     width: int | None = None,
     rerun: Callable[[Record], str] | None = None,
 ) -> Iterator[Line]:
-    """Yields the lines of suspects by pairing, with commands if `folder` has the run, or else those of `rerun`.
-
-    They are numbered through the run.
-    """
+    """Yields the lines of numbered suspects by pairing, with commands for `folder`, or else those of `rerun`."""
     by_pairing = group_pairs((suspect.pairing, (i, suspect)) for i, suspect in enumerate(suspects[:MOST_SUSPECTS], 1))
     for pairing, mine in by_pairing.items():
         count = sum(suspect.pairing == pairing for suspect in suspects)

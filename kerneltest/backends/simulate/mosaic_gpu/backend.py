@@ -79,10 +79,7 @@ _EXTREMES = (Timing.LATE, Timing.EARLY)
 def prepare_calls(
     traced: Traced, target: Target, lower: Callable[[], object], orders: int
 ) -> "dict[int, SimulatedKernel]":
-    """Returns the calls of a kernel, by the ids of their equations, to run in `orders` random orders more.
-
-    Raises a Failure: `unavailable`, or what `lower` raises if a call does not lower.
-    """
+    """Returns the calls of a kernel, by the ids of their equations, to run in `orders` random orders more."""
     calls = {}
     for call in traced.calls:
         refuse_outer_references(call)
@@ -151,10 +148,7 @@ class SimulatedKernel:
         self.constants = compiler.constants
 
     def run(self, operands: Sequence[PartialArray]) -> list[PartialArray]:
-        """Returns the outputs.
-
-        Raises a Failure: a wrong use of memory or of a barrier, a deadlock, or outputs that depend on the schedule.
-        """
+        """Returns the outputs. Failure: misuse of memory or a barrier, a deadlock, a race of the schedule."""
         return run_filled(self._run_all, operands)
 
     def _run_all(self, operands: Sequence[Any], fill: Any) -> FilledRun:

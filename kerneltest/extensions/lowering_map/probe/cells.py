@@ -26,11 +26,7 @@ class CellOutcome(NamedTuple):
 
 
 def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> tuple[Cell, ...]:
-    """Returns the cells to probe, without those of primitives that the target's kind does not have.
-
-    A primitive is named with all variants, or with one in brackets; all are chosen if none is named. Raises a
-    ValueError if one is unknown.
-    """
+    """Returns the cells of primitives, named with or without a variant (() for all); ValueError for an unknown one."""
     names = {probe: {probe.name, probe.name.split("[")[0]} for probe in probes()}
     every = set().union(*names.values())
     if unknown := [name for name in primitives if name not in every]:
