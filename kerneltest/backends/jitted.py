@@ -70,12 +70,7 @@ class Jitted:
 
 
 def compile_for(
-    traced: Traced,
-    device: Any,
-    precision: Precision,
-    *,
-    interpret: bool,
-    options: Mapping[str, Any] | None = None,
+    traced: Traced, device: Any, precision: Precision, *, interpret: bool, options: Mapping[str, Any] | None = None
 ) -> Jitted:
     """Compiles a kernel, or Pallas' interpreter of it, for a device, unless it is to be called eagerly."""
     if traced.eager:

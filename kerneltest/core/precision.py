@@ -241,12 +241,7 @@ NVIDIA = Precision(
 # expit is 1 / (1 + exp(-x)), whose exp overflows if the result is subnormal; OCML keeps subnormals. CDNA3's XF32 has
 # the format of TF32, and is taken to truncate, since no document says how it rounds. Others keep float32.
 AMD = Precision(
-    "AMD",
-    _AMD,
-    flushing=frozenset({"expit"}),
-    dot_input={"float32": TF32},
-    truncates=True,
-    exact_quotients=True,
+    "AMD", _AMD, flushing=frozenset({"expit"}), dot_input={"float32": TF32}, truncates=True, exact_quotients=True
 )
 SIMULATED = Precision(
     "simulated", _SIMULATED, flushing=frozenset({"expit"}), dot_input={"float32": TF32}, exact_quotients=True

@@ -9,15 +9,7 @@ from pydantic import Field
 from kerneltest.core.details import Detail
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.evidence import (
-    BudgetPart,
-    Count,
-    Evidence,
-    FileName,
-    Float,
-    SpecialInput,
-    ValueRelation,
-)
+from kerneltest.records.evidence import BudgetPart, Count, Evidence, FileName, Float, SpecialInput, ValueRelation
 from kerneltest.records.run_plan import CellKey
 
 StaticValue = bool | int | float | str | None  # of a static argument

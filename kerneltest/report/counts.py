@@ -5,14 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from kerneltest.core.details import (
-    ISSUES,
-    NUMPY_EVALUATION,
-    Contradicted,
-    InternalError,
-    NoPallasCall,
-    Unavailable,
-)
+from kerneltest.core.details import ISSUES, NUMPY_EVALUATION, Contradicted, InternalError, NoPallasCall, Unavailable
 from kerneltest.core.grouping import group_pairs
 from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict

@@ -128,11 +128,7 @@ class OverflowInterpreter(IRInterpreter):
         return shadow.exact if shadow is not None else array.astype(np.int64) if array.dtype != np.bool_ else array
 
     def _note(
-        self,
-        result: Value,
-        exact: Array,
-        shadows: Sequence[ShadowValue | None],
-        cause: Overflow = lambda row: ("", 0),
+        self, result: Value, exact: Array, shadows: Sequence[ShadowValue | None], cause: Overflow = lambda row: ("", 0)
     ) -> None:
         array = array_of(result)
         if (exact != array).any():

@@ -19,13 +19,7 @@ from kerneltest.backends.simulate.simulation import Simulation, TritonReader, al
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_promotable
 from kerneltest.core.precision import FLOAT32
 from kerneltest.core.targets import TARGETS
-from kerneltest.numerics.rounding_model import (
-    fits,
-    is_short,
-    largest_error_of_sums,
-    largest_rounding,
-    noise_of,
-)
+from kerneltest.numerics.rounding_model import fits, is_short, largest_error_of_sums, largest_rounding, noise_of
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import rows_of
