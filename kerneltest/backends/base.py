@@ -21,21 +21,13 @@ DType = np.dtype[Any]
 
 
 class Executable(Protocol):
-    """A kernel prepared for one signature.
-
-    Attributes:
-      precision: the rounding of the machine that it runs on.
-    """
+    """A kernel prepared for one signature; `precision` is the rounding of the machine that it runs on."""
 
     @property
     def precision(self) -> Precision: ...
 
     def run(self, leaves: Sequence[Array]) -> Outputs:
-        """Returns the outputs, once all are complete.
-
-        Raises:
-          Failure: with verdict `runtime_error` or a more precise one.
-        """
+        """Returns the outputs, once all are complete; a Failure has `runtime_error` or a more precise verdict."""
 
 
 @runtime_checkable

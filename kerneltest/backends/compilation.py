@@ -150,11 +150,7 @@ class Compiler:
         atexit.register(self.children.close)
 
     def ask(self, request: Mapping[str, Any]) -> Answer:
-        """Returns the answer to a request, which is plain JSON, from the cache if it is there.
-
-        An answer with a verdict also has `printed`: the last line about an error that the compiler printed, or "".
-        Raises a Failure: the compiler died, or took longer than `SECONDS` and was killed.
-        """
+        """Returns the answer (JSON) to a request, from the cache if possible. Failure: it died or took too long."""
         if _store is None:
             return self._compile(request)
         name = f"compiled/{Fingerprint.of(request, _circumstances()).text}.json.gz"

@@ -78,7 +78,7 @@ class Tree:
         keyed, structure = tree_util.tree_flatten_with_path(self.branches)
         paths = [f"{name}.{tree_util.keystr(keys, simple=True, separator='.')}" if keys else name for keys, _ in keyed]
         filled = [
-            _fill_dataclass(part, path, values) if _is_opaque_dataclass(part) else _fill_part(part, path, values)
+            _fill_dataclass(part, path, values) if _is_opaque_dataclass(part) else fill_argument(path, part, values)
             for path, (_, part) in zip(paths, keyed, strict=True)
         ]
         return tree_util.tree_unflatten(structure, filled)
@@ -129,8 +129,8 @@ def optional_parts(name: str, argument: object) -> Iterator[tuple[str, tuple[str
                 yield from optional_parts(path, part)
 
 
-def fill_argument(name: str, argument: ArrayArgument | Tree | Optional, values: Mapping[str, XpArray]) -> Pytree:
-    """Returns an argument with each array replaced by the value at its path; None if it is absent."""
+def fill_argument(name: str, argument: object, values: Mapping[str, XpArray]) -> Pytree:
+    """Returns an argument with each array replaced by the value at its path, None if it is absent; others as given."""
     match argument:
         case ArrayArgument():
             return values[name]
@@ -139,6 +139,7 @@ def fill_argument(name: str, argument: ArrayArgument | Tree | Optional, values: 
         case Optional():
             present = any(path in values for path, _ in leaves(name, argument))
             return fill_argument(name, argument.argument, values) if present else None
+    return argument
 
 
 def _is_opaque_dataclass(part: object) -> bool:
@@ -150,10 +151,6 @@ def _declared_fields(part: Any) -> list[str]:
     """Returns the fields of a dataclass that hold declarations; the others stay as they are."""
     named = ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part))
     return [name for name, value in named if any(True for _ in leaves(name, Tree(value)))]
-
-
-def _fill_part(part: object, path: str, values: Mapping[str, XpArray]) -> Pytree:
-    return fill_argument(path, part, values) if isinstance(part, (ArrayArgument, Tree, Optional)) else part
 
 
 def _fill_dataclass(part: Any, path: str, values: Mapping[str, XpArray]) -> Pytree:
@@ -355,9 +352,5 @@ def optional(argument: ArrayArgument | Tree) -> Optional:
 
 @hide_frames
 def same_as(name: str) -> SameAs:
-    """Declares an argument that always equals another one: `v=kt.same_as("k")`.
-
-    Args:
-      name: of the other argument, an array.
-    """
+    """Declares an argument that always equals another array, given by its name: `v=kt.same_as("k")`."""
     return SameAs(name)

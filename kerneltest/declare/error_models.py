@@ -65,11 +65,7 @@ class Tolerance(Protocol):
         ...
 
     def bounds(self, measured: Measured) -> Sequence[Limit]:
-        """Returns a bound for each output of a case. An exception ends the case as an `oracle_error`.
-
-        Args:
-          measured: the oracle's side of the case. No model sees what the kernel computed.
-        """
+        """Returns a bound for each output of a case; an exception ends the case as an `oracle_error`."""
         ...
 
 

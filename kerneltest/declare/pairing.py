@@ -18,7 +18,6 @@ from kerneltest.declare.arguments import (
     Argument,
     ArrayArgument,
     DimSize,
-    SameAs,
     Static,
     fill_argument,
     leaves,
@@ -130,7 +129,7 @@ class Pairing:
         }
         object.__setattr__(self, "optionals", absent)
         object.__setattr__(self, "origin", self)
-        object.__setattr__(self, "needs", {**dict.fromkeys(self.batch_dims, _slice_at), **self.needs})
+        object.__setattr__(self, "needs", {**dict.fromkeys(self.batch_dims, lambda i: slice(i, i + 1)), **self.needs})
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in self.__dict__ and name not in ("pytestmark", "is_planned"):
@@ -173,14 +172,11 @@ class Pairing:
     def option_values(self, statics: Mapping[str, str]) -> dict[str, Value]:
         """Returns the kernel's values for the chosen options, and True or False for arguments that may be absent."""
         return {
-            name: option == GIVEN if name in self.optionals else self._static(name).value(option)
+            name: argument.value(option)
+            if isinstance(argument := self.arguments.get(name), Static)
+            else option == GIVEN
             for name, option in statics.items()
         }
-
-    def _static(self, name: str) -> Static:
-        argument = self.arguments[name]
-        assert isinstance(argument, Static)
-        return argument
 
     def options(self) -> dict[str, tuple[str, ...]]:
         """Returns the names of the options of each static argument, and of each argument that may be absent."""
@@ -231,8 +227,6 @@ class Pairing:
                     assembled[name] = dims[argument.dim]
                 case Static():
                     assembled[name] = statics[name] if oracle and argument.named else argument.value(statics[name])
-                case SameAs():
-                    raise AssertionError("`oracle_for` replaces it by an `ArrayArgument`")
                 case _:
                     value = fill_argument(name, argument, values)
                     if value is not None or not _has_default(self.oracle if oracle else self.kernel, name):
@@ -277,10 +271,6 @@ def _first_match(on: Mapping[str, _T], backend: str, default: _T) -> _T:
 def _has_default(function: Function, name: str) -> bool:
     parameter = inspect.signature(function).parameters.get(name)
     return parameter is not None and parameter.default is not parameter.empty
-
-
-def _slice_at(position: int) -> slice:
-    return slice(position, position + 1)
 
 
 @raises_for_user

@@ -60,9 +60,8 @@ class PairingItem(pytest.Item):
         """Returns the item's marks except `xfail`, which would turn any finding, known or new, into a success."""
         return iter([each for each in super().iter_markers_with_node(name) if each[1].name != "xfail"])
 
-    @property
-    def has_xfail(self) -> bool:
-        return next(super().iter_markers_with_node("xfail"), None) is not None
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, self.name
 
 
 @guard_members("iter_markers_with_node", "reportinfo", "repr_failure")
@@ -88,7 +87,8 @@ class KernelItem(PairingItem):
         message = lines_for_terminal(self._result.message)
         if self._result.skipped:
             raise pytest.skip.Exception(message)
-        error = FindingsError(for_terminal(self._result.headline), message + _XFAIL_ADVICE * self.has_xfail)
+        advice = _XFAIL_ADVICE * any(pytest.Item.iter_markers_with_node(self, "xfail"))
+        error = FindingsError(for_terminal(self._result.headline), message + advice)
         if self.config.option.usepdb:
             raise_at_pairing(error, self.item, case_arrays(self.config.stash[RUN].folder.path, self.item))
         raise error
@@ -172,9 +172,6 @@ class UntestableItem(PairingItem):
 
     def runtest(self) -> None:
         pytest.fail(self.problem, pytrace=False)
-
-    def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, self.name
 
 
 # Calls `on_alarm` in the main thread after some seconds, except while debugging. Returns what cancels that.

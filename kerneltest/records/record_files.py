@@ -14,7 +14,6 @@ from typing import IO, Any, Literal
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from kerneltest.core.details import Detail
 from kerneltest.core.dtypes import Array, parse_dtype
 from kerneltest.core.failures import RecordError, escape_surrogates
 from kerneltest.core.files import open_inside
@@ -178,17 +177,11 @@ def line_of(record: Record) -> bytes:
         record = replace(record, evidence=replace(record.evidence, stderr=shorten(record.evidence.stderr)))
     if len(record.message) > _MOST_TEXT:
         record = replace(record, message=shorten(record.message))
-    if record.detail is not None:
-        record = replace(record, detail=_shorten_detail(record.detail))
+    if (detail := record.detail) is not None:
+        texts = {field.name: getattr(detail, field.name) for field in fields(detail)}
+        changes: Any = {name: shorten(text, _MOST_DETAIL) for name, text in texts.items() if isinstance(text, str)}
+        record = replace(record, detail=replace(detail, **changes))
     return dumps({"schema": SCHEMA, "record": record}).encode()
-
-
-def _shorten_detail(detail: Detail) -> Detail:
-    texts = {field.name: getattr(detail, field.name) for field in fields(detail)}
-    changes: dict[str, Any] = {
-        name: shorten(text, _MOST_DETAIL) for name, text in texts.items() if isinstance(text, str)
-    }
-    return replace(detail, **changes)
 
 
 def shorten(text: str, most: int = _MOST_TEXT) -> str:
@@ -273,9 +266,8 @@ def read_some(folder: Path, numbers: Collection[int]) -> Iterator[tuple[int, Rec
             number += 1
 
 
-def read_shard(folder: Path, shard: str) -> Iterator[Record]:
+def read_shard(path: Path) -> Iterator[Record]:
     """Yields the records of one shard, as `read_records` does; none if the shard is missing."""
-    path = folder / f"records-{shard}.jsonl"
     return (line.record for line in (_read(path, RECORD_LINE) if path.exists() else ()))
 
 

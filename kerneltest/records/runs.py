@@ -140,10 +140,7 @@ class RunRecords:
 
 
 def read_runs(folder: Path) -> tuple[RunRecords, ...]:
-    """Reads the run in a folder or, if it holds none, the runs in the folders below it, ordered by name.
-
-    A shard without the other shards of its run is incomplete. RecordError if there is no run, or one cannot be read.
-    """
+    """Reads the run in a folder, or those below it, ordered by name; a RecordError if one is corrupt, or none there."""
     return _require_other_shards(_read_folder(folder))
 
 

@@ -251,7 +251,10 @@ def record_remarks(records: Iterable[Record]) -> list[str]:
     return [
         *missing_call_remarks(known),
         *contradiction_remarks(known),
-        *lowering_remarks(known),
+        *(
+            f"suspected lowering bug in {count} case{'s' * (count > 1)}: {suspected.text()}"
+            for suspected, count in lowering_bugs(known).most_common()
+        ),
         *undefined_remarks(known),
         *Informativeness(known).remarks(),
         *sharpness_remarks(known),
@@ -298,11 +301,3 @@ def missing_call_remarks(records: Iterable[Record]) -> list[str]:
         shown = "; ".join(signatures[:_MOST_SIGNATURES]) + "; ..." * (len(signatures) > _MOST_SIGNATURES)
         lines.append(f"{name}: {len(signatures)} of {len(judged[name])} signatures never reach a pallas_call ({shown})")
     return lines
-
-
-def lowering_remarks(records: Sequence[Record]) -> list[str]:
-    """Lists the lowering bugs that disagreements between backends suggest, the most frequent first."""
-    return [
-        f"suspected lowering bug in {count} case{'s' * (count > 1)}: {suspected.text()}"
-        for suspected, count in lowering_bugs(records).most_common()
-    ]

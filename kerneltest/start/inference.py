@@ -330,11 +330,7 @@ _OTHERS = (17, 129)  # lengths that no language favours
 
 
 def infer_target(probe: Probe, dims: Mapping[str, Sequence[LengthSlot]]) -> str:
-    """Returns `gpu` or `tpu` if a kernel lowers for only one of them; "" if it names a language, or fits both or none.
-
-    The call itself decides, or else calls with other lengths of one dim each. A kernel that lowers for both, but not at
-    all lengths, is for the target that accepts more lengths, provided that it accepts all of them.
-    """
+    """Returns `gpu` or `tpu` if a kernel without language lowers only there, or at all lengths only there; else ""."""
     try:
         if probe.traced.dialects != {"any"}:
             return ""

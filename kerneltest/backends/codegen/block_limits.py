@@ -75,11 +75,7 @@ def other_generation(traced: Traced, target: Target) -> str:
 
 
 def check_features(traced: Traced, target: Target) -> None:
-    """Checks that a target has what the Mosaic GPU calls of a kernel use.
-
-    Raises a Failure: `unimplemented`, with the line and the targets that have it; `unavailable` if JAX has chosen all
-    that the target lacks for the GPU that the kernel was traced for, and may choose otherwise for the target.
-    """
+    """Raises a Failure if a target lacks what Mosaic GPU calls use; `unavailable` if JAX chose it for another GPU."""
     lacking = sorted(_lacking(traced, target), key=lambda each: each[1].chosen)
     for call, (feature, line, chosen), having in lacking:
         words = f"{target} has no {feature}, which {', '.join(having[:-1])} and {having[-1]} have"

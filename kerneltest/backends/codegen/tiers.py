@@ -48,11 +48,7 @@ _INT32 = 2**31 - 1
 
 
 def too_many_programs(grid: Sequence[int]) -> Rule:
-    """Returns the rule for JAX's error about a grid that is too large.
-
-    JAX's Triton lowering (0.10.2, 0.11.2 and 0.12) maps the last two axes of a grid to y and z if they are no longer
-    than 65,535, and all other axes to x.
-    """
+    """Returns the rule for JAX's error about a grid: Triton has only 65,535 programs along y and z."""
     programs = math.prod(grid)
     words = (
         f"the {programs:,} programs of the grid {tuple(grid)} do not fit into one launch, whose x has at most "

@@ -224,11 +224,7 @@ _MOST_UNROLLED = 128
 
 
 class Recorder(IRInterpreter):
-    """An interpreter for which loaded values are slots of a tape.
-
-    Loads and stores whose elements are known are checked now, once for all cases. Loops that depend on loaded values
-    are run by an interpreter of their own when the tape reaches them.
-    """
+    """An interpreter that records a tape: known accesses are checked now, and loops that depend on loads run later."""
 
     def __init__(self, launch: Launch, tape: Tape) -> None:
         super().__init__(launch, {}, None)

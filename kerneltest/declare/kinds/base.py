@@ -141,23 +141,14 @@ class Slot:
         return self.coerce(np.asarray(min(max(number, low), high)).astype(self.dtype))
 
     def sample(self, rng: Rng, *, exact: bool = False) -> Array:
-        """Returns random values, in the slot's dtype.
+        """Returns random values, in the slot's dtype; if `exact`, integers on which a kernel's arithmetic is exact.
 
-        Args:
-          rng: the source of randomness.
-          exact: data are integers so small that a kernel's arithmetic on them is exact.
-
-        Raises:
-          ValueError: no values meet the constraints, such as a permutation of fewer elements than it has.
+        ValueError: no values meet the constraints, such as a permutation of fewer elements than it has.
         """
         return self.repair(self.kind.sample(self, rng, exact))
 
     def repair(self, values: Array) -> Array:
-        """Returns valid values near some numbers, in the slot's dtype; numbers that are valid stay as they are.
-
-        Raises:
-          ValueError: as in `sample`, or the dtype is too narrow for a position or a count.
-        """
+        """Returns valid values near some numbers, in the slot's dtype; valid ones stay. Raises as `sample`."""
         valid = np.asarray(self.kind.repair(self, values))
         if self.kind.counts and is_integer(self.dtype) and valid.size:
             greatest, most = int(valid.max()), int(ml_dtypes.iinfo(self.dtype).max)

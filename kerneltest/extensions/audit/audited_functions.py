@@ -51,11 +51,7 @@ _TEST_FOLDERS = ("test", "tests", "testing")
 
 
 def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -> list[AuditedFunction]:
-    """Returns the functions that reach a Pallas call, by file and line.
-
-    Private functions are included only if no public function reaches them. The program includes the sources of the
-    pairings; `root` is the folder or file to audit.
-    """
+    """Returns functions below `root` that reach a Pallas call, in order; private ones if no public one reaches them."""
     paired = {place for pairing in pairings for place in kernels_of(pairing, program)}
     kernels = [
         place

@@ -294,7 +294,8 @@ class FormLearner:
                 cost = float(sum(self._fit_form(part, when)[0] is None for part in parts))
                 cost = cost if cost < 2 else math.inf
             else:
-                cost = sum(_entropy([labels[row] for row in part]) for part in parts)
+                counts = ((n, len(part)) for part in parts for n in Counter(labels[row] for row in part).values())
+                cost = -sum(n * math.log(n / size) for n, size in counts)  # the entropy
             if cost < (best[0] if best else math.inf):
                 best = cost, test
             if cost == 0:
@@ -392,8 +393,3 @@ def _split(seen: Samples, test: SizeTest) -> tuple[Samples, Samples]:
     for row, code in seen.items():
         parts[not test(dict(row))][row] = code
     return parts
-
-
-def _entropy(labels: Sequence[object]) -> float:
-    counts = Counter(labels)
-    return -sum(n * math.log(n / len(labels)) for n in counts.values())

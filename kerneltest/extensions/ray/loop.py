@@ -255,7 +255,6 @@ class RayLoop:
             environment[_FRACTION] = f"{_MAX_MEMORY * gpus:.3f}"
         code = project_code(root, [item.path for item in items])
         setup = JobSetup(
-            run=run.folder.run,
             plan=(folder / "plan.json").read_bytes(),
             worker=run.dispatcher.setup("ray"),
             arguments=run.dispatcher.arguments,

@@ -24,7 +24,6 @@ from kerneltest.records.schema import Record
 class JobSetup:
     """The part of their setup that all jobs of a run share."""
 
-    run: str
     plan: bytes  # content of the run's `plan.json`
     worker: WorkerSetup  # setup of the session's own worker
     arguments: PytestArguments  # with which the session collected
@@ -178,7 +177,9 @@ class RecordLog:
             return
         else:
             if known is not Verdict.UNAVAILABLE:
-                record = _nondeterministic(record, known)
+                first = f"{known} on the first run and {record.verdict} on the second, with the same inputs"
+                message = f"{first}: {record.message}" if record.message else first
+                record = replace(record, verdict=Verdict.NONDETERMINISTIC, message=message)
                 self._contradictions[record.item].append(f"case {record.case}: {record.message}")
             line = line_of(record)
             self._replace(key, line)
@@ -216,9 +217,3 @@ class RecordLog:
 
 def _key(record: Record) -> _Key:
     return record.item, record.family, record.case
-
-
-def _nondeterministic(record: Record, known: Verdict) -> Record:
-    first = f"{known} on the first run and {record.verdict} on the second, with the same inputs"
-    message = f"{first}: {record.message}" if record.message else first
-    return replace(record, verdict=Verdict.NONDETERMINISTIC, message=message)

@@ -81,12 +81,6 @@ def certify(item: Item, case: AnyCase, call: Call) -> Certified | Refuted:
     return Certified("; ".join(words), compared)
 
 
-def traces_of(case: AnyCase, call: Call) -> list[Traced]:
-    """Returns the traces from which the answer to a case follows; raises a Failure if there is none."""
-    questions = CLAIMS[case.family.name].questions(call, case.signature)
-    return [t for q in questions for t in (call.trace(q.signature), *(way.traced for way in q.ways))]
-
-
 # For each way, where each of its outputs differs from the reference.
 def _differences(reference: Traced, ways: Sequence[Way], leaves: Arrays, rules: KernelRules) -> Iterator[Arrays]:
     for one, other in _outputs(reference, ways, leaves, rules):

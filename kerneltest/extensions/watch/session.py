@@ -53,11 +53,7 @@ Event = Save | KeyPress | RunEnd
 
 
 class WarmPytest:
-    """Starts runs of pytest, one at a time.
-
-    The server that forks them has one thread, so a fork is safe: JAX starts threads only with its first
-    device, and that is in the forked process.
-    """
+    """Starts runs of pytest, one at a time, forked from a server of one thread, in which JAX has started no device."""
 
     def __init__(self) -> None:
         CONTEXTS["forkserver"].set_forkserver_preload(["kerneltest.extensions.watch.preloaded"])
@@ -121,11 +117,7 @@ class WatchSession:
         self._next_suspect = 0
 
     def run(self) -> int:
-        """Runs everything once, then changed items, until `q` is pressed. Returns the last run's exit status.
-
-        No status ends the session: Ctrl-C reaches this process too, and pytest's 2 also means that a file, as it was
-        saved, cannot be collected.
-        """
+        """Runs everything once, then changed items, until `q` is pressed; returns the last run's exit status."""
         self._start("", time.time(), only_changed=False)
         while True:
             match self.events.get():

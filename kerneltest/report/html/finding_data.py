@@ -210,7 +210,10 @@ class ShownSuspects:
             if (suspect_number := self.number_of.get(id(record))) is not None:
                 first.setdefault((suspect_number, record.backend, record.family), row)
         for i, suspect in enumerate(self.suspects):
-            example, plain = suspect.example, _planned_case(suspect)
+            example = plain = suspect.example
+            if (smallest := suspect.reproducer) is not None:  # pytest runs the case it was shrunk from
+                place = smallest.origin, smallest.record.backend
+                plain = next(record for record in suspect.findings if (record.case, record.backend) == place)
             run, evidence = self._run_of(plain), example.shown
             entry: Json = {
                 "id": suspect.id,
@@ -241,7 +244,7 @@ class ShownSuspects:
             if evidence.actual is not None:
                 numbers = (evidence.actual, evidence.expected, float(evidence.bound))
                 entry["at"] = [evidence.index, *map(_json_number, numbers)]
-            if (smallest := suspect.reproducer) is not None:
+            if smallest is not None:
                 entry["smallest"] = [smallest.nontrivial, smallest.attempts, smallest.complete]
                 folder = self._run_of(example).folder
                 if scripts < _MOST_SCRIPTS and (text := read_script(folder, smallest.reduced_script)):
@@ -261,14 +264,6 @@ class ShownSuspects:
         return found | {
             id(reproducer.record): i for i, run in enumerate(self.merged.runs) for reproducer in run.reproducers
         }
-
-
-def _planned_case(suspect: Suspect) -> Record:
-    # A run of pytest contains the case that the smallest one was shrunk from.
-    if suspect.reproducer is None:
-        return suspect.example
-    origin, backend = suspect.reproducer.origin, suspect.reproducer.record.backend
-    return next(r for r in suspect.findings if r.case == origin and r.backend == backend)
 
 
 def _conditions(suspect: Suspect) -> Iterator[str]:

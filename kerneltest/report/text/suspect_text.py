@@ -203,11 +203,7 @@ def _definition(source: FunctionSource | None) -> tuple[str, Place] | None:
 
 
 def locate_suspect(suspect: Suspect, declared: PairingSummary | None) -> Place:
-    """Returns the line of a kernel that a suspect is about, for tools that annotate code.
-
-    That is the root cause, else the line that its failures name, else the kernel's definition. A kernel without source
-    has line 0, which stands for the whole file of its pairing.
-    """
+    """Returns the line of a kernel that a suspect is about: its root cause, its failures', or its definition; or 0."""
     fault = suspect.fault
     for text in (fault.place if fault is not None else "", *suspect.lines):
         if (place := Place.parse(text)) is not None:
