@@ -113,9 +113,8 @@ _Call = TypeVar("_Call", bound=LoweredCall)
 def unique_names(calls: Sequence[_Call]) -> list[tuple[str, _Call]]:
     """Returns calls with their names, which are numbered if several calls share one."""
     names = [call.name for call in calls]
-    return [
-        (f"{n}.{i}" if names.count(n) > 1 else n, call) for i, (n, call) in enumerate(zip(names, calls, strict=True))
-    ]
+    numbered = enumerate(zip(names, calls, strict=True))
+    return [(f"{name}.{i}" if names.count(name) > 1 else name, call) for i, (name, call) in numbered]
 
 
 def _texts(calls: Sequence[LoweredCall]) -> dict[str, str]:

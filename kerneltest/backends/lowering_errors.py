@@ -91,9 +91,7 @@ def lacking(pattern: str | re.Pattern[str], meaning: _Sense) -> Rule:
 
 _JAX = str(Path(jax.__file__).parent)
 _LINE = re.compile(r'"([^"]+\.py)":(\d+)')
-_MISSING = re.compile(
-    r"unimplemented primitive in pallas (?:\w+ )?lowering(?: for [^:]{1,200})?: ([\w-]+)", re.IGNORECASE
-)
+_MISSING = re.compile(r"unimplemented primitive in pallas (?:\w+ )?lowering(?: for [^:]{1,200})?: ([\w-]+)", re.I)
 
 
 @dataclass(frozen=True, slots=True)

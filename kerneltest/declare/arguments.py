@@ -218,9 +218,7 @@ class StaticDeclaration:
         if len(values) == 1 and isinstance(values[0], list | set):
             shown = ", ".join(map(repr, values[0]))
             raise ValueError(f"static: {values[0]!r} is one value; give each as an argument: kt.static({shown})")
-        options = [
-            (each.name, each.value) if isinstance(each, NamedOption) else (_name_of(each), each) for each in values
-        ]
+        options = [(v.name, v.value) if isinstance(v, NamedOption) else (_name_of(v), v) for v in values]
         names = [name for name, _ in options]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(

@@ -270,10 +270,8 @@ class Relation:
         """
         shortest = {name: lengths[name] if name in fixed else dim.shortest for name, dim in dims.items()}
         for start in (lengths, shortest):
-            known = {**statics, **start}
-            arguments = {
-                name: known[name] for name in self.parameters
-            }  # outside the loop, which may run a million times
+            known = {**statics, **start}  # outside the loop, which may run a million times
+            arguments = {name: known[name] for name in self.parameters}
             for changed in self._changes(dims, start, fixed):
                 if self.function(**{**arguments, **changed}):
                     return {**start, **changed}

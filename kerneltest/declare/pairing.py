@@ -44,9 +44,7 @@ ALL_PAIRINGS: "list[Pairing]" = []
 
 def matches_backend(patterns: Iterable[str], backend: str) -> bool:
     """Returns whether any pattern of backend ids, or word for hardware, matches a backend's id."""
-    return any(
-        fnmatchcase(backend, each) for pattern in patterns for each in HARDWARE_PATTERNS.get(pattern, (pattern,))
-    )
+    return any(fnmatchcase(backend, each) for word in patterns for each in HARDWARE_PATTERNS.get(word, (word,)))
 
 
 def is_part_of(path: str, name: str) -> bool:
@@ -124,9 +122,7 @@ class Pairing:
     def __post_init__(self) -> None:
         by_path = {path: leaf for name, argument in self.arguments.items() for path, leaf in leaves(name, argument)}
         object.__setattr__(self, "leaves", by_path)
-        absent = {
-            path: inner for name, argument in self.arguments.items() for path, inner in optional_parts(name, argument)
-        }
+        absent = {path: inner for name, each in self.arguments.items() for path, inner in optional_parts(name, each)}
         object.__setattr__(self, "optionals", absent)
         object.__setattr__(self, "origin", self)
         object.__setattr__(self, "needs", {**dict.fromkeys(self.batch_dims, lambda i: slice(i, i + 1)), **self.needs})
@@ -172,9 +168,7 @@ class Pairing:
     def option_values(self, statics: Mapping[str, str]) -> dict[str, Value]:
         """Returns the kernel's values for the chosen options, and True or False for arguments that may be absent."""
         return {
-            name: argument.value(option)
-            if isinstance(argument := self.arguments.get(name), Static)
-            else option == GIVEN
+            name: each.value(option) if isinstance(each := self.arguments.get(name), Static) else option == GIVEN
             for name, option in statics.items()
         }
 

@@ -64,7 +64,7 @@ class Collection:
         return max(budget / self._dtypes[item.pairing_id, item.backend.id] - planning / parts, _LEAST_SHARE)
 
     def unique_pairings(self) -> list[CollectedPairing]:
-        """Returns each pairing once: in its own module, else the first; by its own name before `names[0]`."""
+        """Returns each pairing under one name, if possible its own one in the module that made it."""
         return [
             min(names, key=lambda each: (each.module != each.pairing.module, "[" in each.name))
             for names in group_pairs((id(each.pairing), each) for each in self.pairings).values()

@@ -87,11 +87,9 @@ class SuspectTracker:
         if found is None:
             return
         smallest = found.reproducer
-        if found.outcome.arguments is not None:
+        if (inputs := found.outcome.arguments) is not None:
             part = next(each for each in parts if each.group.name == smallest.record.group)
-            record = save_reproduction(
-                self._folder, smallest.record, part, found.outcome.arguments, self._published_folder
-            )
+            record = save_reproduction(self._folder, smallest.record, part, inputs, self._published_folder)
             smallest = replace(smallest, record=record)
         if found.reduced_script:
             name = f"cases/cut_{smallest.record.case}-{slug(smallest.record.backend)}.py"

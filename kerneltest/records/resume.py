@@ -123,7 +123,7 @@ def _digest_of_whole(plan: Plan, items: Iterable[PlannedItem]) -> str:
 
 
 def merge_plans(runs: Sequence[RunRecords]) -> Plan:
-    """Returns the plan of the run whose shards are given; a JoinError unless they are all, each once, of one run."""
+    """Returns the plan of the run whose shards are given; a JoinError if one is missing, given twice, or of another."""
     if not runs:
         raise JoinError("there is no run to merge")
     names = [run.name or run.folder.name for run in runs]

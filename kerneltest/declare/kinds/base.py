@@ -31,7 +31,7 @@ class ArrayArgument:
     dtypes: tuple[str, ...]  # that it may have; arguments that declare the same several dtypes change together
     role: str = "data"  # the name of its kind
     domain: Domain = EVERYTHING  # the values that data may have, for all dtypes or by dtype
-    bounded_by: Axis | None = None  # that an index points into, a length counts, a partition divides; None: its last
+    bounded_by: Axis | None = None  # that an index points into, a length counts or a partition divides
     exhaustive: bool = False  # whether the parts of a partition add up to all of `bounded_by`, and offsets end there
     mask_values: tuple[float, float] = (0, 1)  # of a masked element and of a visible one
     derivation: Derivation | None = None  # how it follows from other arguments

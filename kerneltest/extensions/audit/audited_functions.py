@@ -68,9 +68,7 @@ def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -
         if not place.path.is_relative_to(root.resolve()) or (not _is_public(place) and callers):
             continue
         callers = [each for each in callers if each not in reached[place]]
-        representative = min(
-            (each for each in paired if place in reached[each]), key=lambda each: each.name, default=None
-        )
+        representative = min((top for top in paired if place in reached[top]), key=lambda each: each.name, default=None)
         top = representative or min(callers, key=lambda each: each.name, default=None)
         through = top.name if top is not None and place not in paired else ""
         where = f"{relative_path(str(place.path))}:{program.definition(place).def_line}"

@@ -430,9 +430,7 @@ def describe_targets(targets: Sequence[str]) -> str:
     if unknown := [name for name in targets if name not in known]:
         raise MapError(f"unknown target {', '.join(unknown)}; known are {', '.join(known)}")
     described = [known[name] for name in targets or known]
-    return json.dumps(
-        [{field: getattr(each, field) for field in _FIELDS if hasattr(each, field)} for each in described]
-    )
+    return json.dumps([{field: getattr(one, field) for field in _FIELDS if hasattr(one, field)} for one in described])
 
 
 def _python_command(version: str, python: str, compiled_for: Sequence[str]) -> list[str]:

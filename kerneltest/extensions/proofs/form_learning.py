@@ -341,9 +341,7 @@ class FormLearner:
                 if all(len(lengths) >= _NEW_LENGTHS for lengths in known.values()):
                     break
                 length = self.rng.choice((4, 40, 300))
-                row = self._admitted_near(
-                    tuple((name, random_length(dim, self.rng, length)) for name, dim in dims.items())
-                )
+                row = self._admitted_near(tuple((n, random_length(dim, self.rng, length)) for n, dim in dims.items()))
                 fresh = row not in self.seen and row not in self.refused and form.covers(dict(row))
                 if fresh and any(length not in known.get(name, {length}) for name, length in row):
                     for name, length in row:

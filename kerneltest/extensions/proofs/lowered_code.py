@@ -307,9 +307,7 @@ def _operand_origins(jaxpr: Jaxpr, wanted: JaxprEqn, leaves: Mapping[Var, str]) 
             return operands
         for inner in inner_jaxprs(equation):
             paths = operands if called_jaxpr(equation) is not None else [""] * len(inner.invars)
-            found = _operand_origins(
-                inner, wanted, {v: path for v, path in zip(inner.invars, paths, strict=True) if path}
-            )
+            found = _operand_origins(inner, wanted, {v: p for v, p in zip(inner.invars, paths, strict=True) if p})
             if found is not None:
                 return found
         if len(operands) == 1 and (kind_of(equation) is Kind.MOVE or _is_widening(equation)):

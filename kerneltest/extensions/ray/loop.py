@@ -181,9 +181,7 @@ class RayLoop:
     def ray_cluster(self) -> RayCluster:
         """The cluster, connected on first use."""
         cluster = RayCluster(self._run.settings.get(RAY))
-        types = [
-            resource.partition(":")[2] for resource in cluster.resources() if resource.startswith("accelerator_type:")
-        ]
+        types = [name.partition(":")[2] for name in cluster.resources() if name.startswith("accelerator_type:")]
         accelerator = self._run.settings.get(ACCELERATOR)
         if accelerator and accelerator not in types:
             known = f"the cluster has {', '.join(sorted(types))}" if types else "the cluster has no typed GPUs"

@@ -220,9 +220,7 @@ def chosen(claim: Claim, pairing: Pairing, planned: Sequence[Signature], depth: 
     """The signatures of a claim: a few of those planned, of which no two differ only in what its ways vary."""
     varied, found = set(claim.varied(pairing)), dict[object, Signature]()
     for signature in planned:
-        parts = (
-            tuple(each for each in pairs if each[0] not in varied) for pairs in (signature.dims, signature.statics)
-        )
+        parts = (tuple(one for one in pairs if one[0] not in varied) for pairs in (signature.dims, signature.statics))
         found.setdefault((signature.dtypes, *parts), signature)
     first, others = order_by_variety(pairing, list(found.values()))
     return [*first, *others][: _SIGNATURES[depth]]

@@ -202,9 +202,7 @@ class ShownSuspects:
         judged = (record for record in rows if record.case and record.verdict.is_judgement)
         ran = group_pairs(((record.pairing, record.backend), record) for record in judged)
         count, scripts = functools.cache(lambda *place: _count_features(ran.get(place, ()))), 0
-        shown = load_windows(
-            self.merged.runs, _drawable((each.example for each in self.suspects), _MOST_DRAWN_OF_SUSPECTS)
-        )
+        shown = load_windows(self.merged.runs, _drawable((s.example for s in self.suspects), _MOST_DRAWN_OF_SUSPECTS))
         first: dict[tuple[int, str, str], int] = {}
         for row, record in enumerate(rows):
             if (suspect_number := self.number_of.get(id(record))) is not None:
@@ -261,9 +259,7 @@ class ShownSuspects:
     @functools.cached_property
     def _runs(self) -> Mapping[int, int]:
         found = {id(row.record): row.run for row in self.merged.rows if id(row.record) in self.number_of}
-        return found | {
-            id(reproducer.record): i for i, run in enumerate(self.merged.runs) for reproducer in run.reproducers
-        }
+        return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.reproducers}
 
 
 def _conditions(suspect: Suspect) -> Iterator[str]:

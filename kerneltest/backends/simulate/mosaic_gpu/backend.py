@@ -135,10 +135,8 @@ class SimulatedKernel:
             if _ARGUMENT in op.attributes
         }
         (launch,) = (op for op in body.operations if op.name == "gpu.launch")
-        numbers = iter(launch.operands)
-        parts = [
-            [compiler.constants[next(numbers)] for _ in range(n)] for n in launch.attributes["operandSegmentSizes"]
-        ]
+        given = iter(launch.operands)
+        parts = [[compiler.constants[next(given)] for _ in range(n)] for n in launch.attributes["operandSegmentSizes"]]
         _, gx, gy, gz, bx, by, bz, cx, cy, cz, shared, *_ = parts
         grid, cluster = (gx[0], gy[0], gz[0]), (*(cx or [1]), *(cy or [1]), *(cz or [1]))
         self.shape = LaunchShape(grid, cluster, bx[0] * by[0] * bz[0] // 128, shared[0] if shared else 0)

@@ -85,9 +85,7 @@ _AROUND = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 # The line with the cause, as LLVM, the C library, libtpu and ptxas write it.
-_REASON = re.compile(
-    r"LLVM ERROR: .*|Assertion .*|^F\d{4} .*|(?<=error: )(?!Failures have been detected).*", re.MULTILINE
-)
+_REASON = re.compile(r"LLVM ERROR: .*|Assertion .*|^F\d{4} .*|(?<=error: )(?!Failures have been detected).*", re.M)
 _STAMP = re.compile(r"\bF\d{4} [\d:.]+ +\d+ \S+\] ")  # the time, the process and the line of libtpu's source
 
 
