@@ -350,5 +350,9 @@ def optional(argument: ArrayArgument | Tree) -> Optional:
 
 @hide_frames
 def same_as(name: str) -> SameAs:
-    """Declares an argument that always equals another array, given by its name: `v=kt.same_as("k")`."""
+    """Declares an argument that always equals another one: `v=kt.same_as("k")`.
+
+    Args:
+      name: of the other argument, an array.
+    """
     return SameAs(name)

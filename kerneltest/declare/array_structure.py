@@ -101,7 +101,14 @@ def one_signed(values: Array) -> Array:
 
 @hide_frames
 def sparse(share: float) -> Callable[[Array], Array]:
-    """Returns the structure of arrays of which at most a share, from 0 to 1, is not zero; a ValueError for others."""
+    """Returns the structure of arrays of which at most a share is not zero.
+
+    Args:
+      share: of the elements, from 0 to 1.
+
+    Raises:
+      ValueError: it is not such a number.
+    """
     if not 0 <= share <= 1:
         raise ValueError(f"sparse: the share of nonzero elements is from 0 to 1, not {share!r}")
 

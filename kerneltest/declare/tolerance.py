@@ -95,7 +95,11 @@ def dot(
 
 @problems.hide_frames
 def each(*models: Tolerance) -> Tolerance:
-    """Applies a model to each output of the oracle, in their order: `each(dot("k"), exact())`."""
+    """Applies a model to each output, in their order: `each(dot("k"), exact())`.
+
+    Args:
+      models: as many as the oracle has outputs.
+    """
     return Each(models)
 
 

@@ -251,7 +251,12 @@ def _different(values: Array, end: int, sentinel: int | None) -> Array:
 
 @hide_frames
 def one_hot(shape: str, dtypes: Dtypes = DEFAULT_FLOATS) -> ArrayArgument:
-    """Declares rows of zeros and a single one, on the last axis: `kt.one_hot("n classes")`; dtypes as for `array`."""
+    """Declares rows, along the last axis, of zeros and a single one.
+
+    Args:
+      shape: as for `array`, as in `"n classes"`.
+      dtypes: as for `array`.
+    """
     return array_argument(shape, dtypes, "one_hot")
 
 
