@@ -533,7 +533,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "findings turned into passes of nothing": _record(verdict="pass", compared=0, detail=None, message=""),
     "a garbled line": _bytes(RECORDS_FILE, lambda data: data.replace(b'"record"', b'"recor\x00', 1)),
     "invalid UTF-8": _bytes(RECORDS_FILE, lambda data: data.replace(b'"record"', b'"\xff\xfe"', 1)),
-    "another schema": _bytes(RECORDS_FILE, lambda data: data.replace(b'"schema":11', b'"schema":999')),
+    "another schema": _bytes(RECORDS_FILE, lambda data: data.replace(b'"schema":12', b'"schema":999')),
     "brackets without an end": _bytes(RECORDS_FILE, lambda data: b"[" * 200_000),
     "a number of 5,000 digits": _bytes(
         RECORDS_FILE, lambda data: data.replace(b'"wrong":0', b'"wrong":' + b"9" * 5000)
@@ -546,7 +546,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "records are a device": _replace(RECORDS_FILE, lambda path: path.symlink_to("/dev/zero")),
     "records link to themselves": _replace(RECORDS_FILE, lambda path: path.symlink_to(path)),
     "no plan": _replace("plan.json", lambda path: None),
-    "an empty plan": _bytes("plan.json", lambda data: b'{"schema":11,"plan":{}}'),
+    "an empty plan": _bytes("plan.json", lambda data: b'{"schema":12,"plan":{}}'),
     "no end": _replace("end.json", lambda path: None),
     "the end of another run": _bytes("end.json", lambda data: data.replace(b'"run":"', b'"run":"a')),
     "an end with fewer records": _bytes("end.json", lambda data: re.sub(rb'"records":\d+', b'"records":1', data)),

@@ -165,7 +165,7 @@ def _records() -> int:
 
 
 def _cut_off() -> None:
-    os.write(_records(), b'{"schema":11,"record":{"item":"tests/fau')
+    os.write(_records(), b'{"schema":12,"record":{"item":"tests/fau')
     _send(signal.SIGKILL)()
 
 

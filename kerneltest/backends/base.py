@@ -21,21 +21,13 @@ DType = np.dtype[Any]
 
 
 class Executable(Protocol):
-    """A kernel prepared for one signature.
-
-    Attributes:
-      precision: the rounding of the machine that it runs on.
-    """
+    """A kernel prepared for one signature; `precision` is the rounding of the machine that it runs on."""
 
     @property
     def precision(self) -> Precision: ...
 
     def run(self, leaves: Sequence[Array]) -> Outputs:
-        """Returns the outputs, once all are complete.
-
-        Raises:
-          Failure: with verdict `runtime_error` or a more precise one.
-        """
+        """Returns the outputs, once all are complete; a Failure has `runtime_error` or a more precise verdict."""
 
 
 @runtime_checkable
@@ -69,10 +61,7 @@ class ProceduralArray(Protocol):
     def dtype(self) -> DType: ...
 
     def at(self, indices: Sequence[Any], xp: Any = np) -> Any:
-        """Returns the elements at some indices: an array of 64-bit integers for each axis; they broadcast.
-
-        `xp` is the array module of the indices and of the result, `numpy` or `jax.numpy`.
-        """
+        """Returns elements by 64-bit indices of each axis, which broadcast; `xp` is `numpy` or `jax.numpy`."""
 
 
 class ProductionExecutable(Protocol):
@@ -115,11 +104,7 @@ Agree = Callable[[Outputs, Outputs, Precision], bool]
 
 
 class FastPath(Protocol):
-    """A backend's own way to run the cases of one pairing in one dtype without compiling every signature.
-
-    The backend alone decides what to check before it trusts the fast path. A case that does not pass on it runs again
-    on the executable of `Backend.prepare`, whose result is final.
-    """
+    """A backend's own way to run cases without compiling each signature; cases that do not pass run again, compiled."""
 
     def covers(self, traced: Traced) -> bool:
         """Checks whether it can run a kernel. If so, nothing needs to be compiled ahead."""
@@ -127,14 +112,8 @@ class FastPath(Protocol):
     def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> Executable | None:
         """Returns the kernel's executable, checked on one case; None if it must not be used.
 
-        Args:
-          traced: the kernel.
-          inputs: returns the inputs of the case; called only if something is checked.
-          agree: checks whether the outputs of that case (first argument) agree with those of compiled code (second)
-            within the oracle's bounds for a `Precision`.
-
-        Raises:
-          ContradictedError: a check has just failed; later calls return None.
+        `agree` compares the outputs for `inputs`, which are made only then, with those of compiled code. Raises a
+        ContradictedError when they do not; later calls return None.
         """
 
     def is_trusted(self, traced: Traced) -> bool:
@@ -186,30 +165,17 @@ class Backend(ABC):
 
     @abstractmethod
     def prepare(self, traced: Traced) -> Executable | Artifact:
-        """Takes one signature as far as the backend goes.
+        """Returns an executable, or an artifact if the tier computes no values, of one signature.
 
-        Returns:
-          An executable, or an artifact if the tier computes no values.
-
-        Raises:
-          Failure: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.
+        Failure: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.
         """
 
     def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> FastPath | None:
-        """Returns a faster way to run the cases of one pairing in one dtype; None if there is none.
-
-        Args:
-          compiled: returns the executable that `prepare` makes of a kernel; may wait for a compilation.
-          count: to call once for each kernel that the fast path prepares.
-        """
+        """Returns a faster way to run the cases of a pairing in a dtype, or None; `count` is called for each kernel."""
         return None
 
     def prepare_at_scale(self, traced: Traced) -> ProductionExecutable:
-        """Prepares a kernel for sizes that may be too large to hold. Called only if the backend `supports_scale`.
-
-        Raises:
-          Failure: as `prepare` does.
-        """
+        """Prepares a kernel for sizes that may be too large to hold, if the backend `supports_scale`."""
         raise NotImplementedError
 
     def lowering_backend(self) -> str:
@@ -226,10 +192,7 @@ class Backend(ABC):
 
 
 class DelegatingBackend(Backend):
-    """A backend that forwards every member of `Backend` to another one, `wrapped`. Subclasses override some of them.
-
-    Its own id may differ.
-    """
+    """A backend that forwards to `wrapped` what subclasses do not override; its own id may differ."""
 
     def __init__(self, wrapped: Backend, id: str = "") -> None:  # noqa: A002
         self.wrapped, self.id = wrapped, id or wrapped.id

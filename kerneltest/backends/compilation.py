@@ -65,10 +65,7 @@ class LowerTier(Backend):
 
     @abstractmethod
     def lower(self, traced: Traced) -> Sequence[LoweredCall]:
-        """Returns the lowered calls, in order.
-
-        Raises a Failure with the call, the primitive that has no rule, the user's line and advice.
-        """
+        """Returns the lowered calls, in order; a Failure has the primitive that has no rule, and the user's line."""
 
     def prepare(self, traced: Traced) -> Artifact:
         calls = self.lower(traced)
@@ -83,10 +80,7 @@ class CompileTier(LowerTier):
 
     @abstractmethod
     def compile(self, call: Any) -> CompiledCall:
-        """Compiles one lowered call, or returns it from the cache.
-
-        Raises a Failure: the compiler's error, its death or its timeout.
-        """
+        """Compiles one lowered call, or returns it from the cache. Failure: an error, its death or its timeout."""
 
     def lowering_backend(self) -> str:
         return f"{Tier.LOWER}:{self.target}"
@@ -119,9 +113,8 @@ _Call = TypeVar("_Call", bound=LoweredCall)
 def unique_names(calls: Sequence[_Call]) -> list[tuple[str, _Call]]:
     """Returns calls with their names, which are numbered if several calls share one."""
     names = [call.name for call in calls]
-    return [
-        (f"{n}.{i}" if names.count(n) > 1 else n, call) for i, (n, call) in enumerate(zip(names, calls, strict=True))
-    ]
+    numbered = enumerate(zip(names, calls, strict=True))
+    return [(f"{name}.{i}" if names.count(name) > 1 else name, call) for i, (name, call) in numbered]
 
 
 def _texts(calls: Sequence[LoweredCall]) -> dict[str, str]:
@@ -156,11 +149,7 @@ class Compiler:
         atexit.register(self.children.close)
 
     def ask(self, request: Mapping[str, Any]) -> Answer:
-        """Returns the answer to a request, which is plain JSON, from the cache if it is there.
-
-        An answer with a verdict also has `printed`: the last line about an error that the compiler printed, or "".
-        Raises a Failure: the compiler died, or took longer than `SECONDS` and was killed.
-        """
+        """Returns the answer (JSON) to a request, from the cache if possible. Failure: it died or took too long."""
         if _store is None:
             return self._compile(request)
         name = f"compiled/{Fingerprint.of(request, _circumstances()).text}.json.gz"
@@ -193,10 +182,7 @@ _STORE_ALL = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent
 
 @contextmanager
 def disk_cache(folder: Path) -> Iterator[None]:
-    """Caches compiled code in the folder of a store: Triton's, libtpu's, and JAX's unless the user has set its cache.
-
-    Restores JAX's settings on exit, since a suite may have other tests.
-    """
+    """Caches compiled code of Triton, libtpu and JAX in a folder, unless the user has set JAX's; for a while."""
     global _store
     _store = DiskStore(folder)
     config: Any = jax.config

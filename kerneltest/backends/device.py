@@ -39,10 +39,7 @@ class DeviceAtScale:
     precision: Precision
 
     def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
-        """Returns some elements of each output.
-
-        Raises a Failure: `unavailable`, with the memory needed and free; or the kernel's own failure.
-        """
+        """Returns some elements of each output. Failure: too little memory (`unavailable`), or the kernel's own."""
         jitted = compile_for(self.traced, self.device, self.precision, interpret=False)
         self._check_memory(jitted.compiled)
         try:

@@ -70,18 +70,9 @@ class Jitted:
 
 
 def compile_for(
-    traced: Traced,
-    device: Any,
-    precision: Precision,
-    *,
-    interpret: bool,
-    options: Mapping[str, Any] | None = None,
+    traced: Traced, device: Any, precision: Precision, *, interpret: bool, options: Mapping[str, Any] | None = None
 ) -> Jitted:
-    """Compiles a kernel, or Pallas' interpreter of it, for a device of JAX, unless it is to be called eagerly.
-
-    Raises:
-      Failure: the exception and the user's line; `unavailable` if a kernel's mesh has more devices than there are.
-    """
+    """Compiles a kernel, or Pallas' interpreter of it, for a device, unless it is to be called eagerly."""
     if traced.eager:
         return Jitted(_carry(run_eagerly(traced.function, interpret=interpret), traced), device, precision, eager=True)
     place: jax.sharding.Sharding = jax.sharding.SingleDeviceSharding(device)
@@ -160,10 +151,7 @@ def describe_compile_failure(name: str, said: str, source: str) -> Failure:
 
 
 def interpreting_failure(error: Exception, *, checks: bool = False) -> Failure:
-    """Returns the failure for an exception of an interpreter before it ran a kernel: `unavailable` for limits of JAX.
-
-    If the interpreter `checks` kernels, some of its exceptions are for those that are wrong.
-    """
+    """Returns the failure for an interpreter's exception before a kernel ran; some are the kernel's if it `checks`."""
     if not is_jax_limitation(error, checks=checks):
         return compile_failure(error)
     return Failure(Verdict.UNAVAILABLE, describe_limitation(error, "cannot interpret this"))

@@ -91,9 +91,7 @@ def lacking(pattern: str | re.Pattern[str], meaning: _Sense) -> Rule:
 
 _JAX = str(Path(jax.__file__).parent)
 _LINE = re.compile(r'"([^"]+\.py)":(\d+)')
-_MISSING = re.compile(
-    r"unimplemented primitive in pallas (?:\w+ )?lowering(?: for [^:]{1,200})?: ([\w-]+)", re.IGNORECASE
-)
+_MISSING = re.compile(r"unimplemented primitive in pallas (?:\w+ )?lowering(?: for [^:]{1,200})?: ([\w-]+)", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +127,7 @@ def match_rule(text: str, rules: Sequence[Rule]) -> Meaning | None:
 
 
 def lowering_failure(error: Exception, name: str, rules: Sequence[Rule], line: str = "") -> Failure:
-    """Returns the failure for an exception that JAX raised while it lowered a call, explained by rules.
-
-    `line` is the user's, in case the exception does not point to a nearer one.
-    """
+    """Returns the failure that rules find in JAX's exception at lowering; `line` counts if it shows no nearer one."""
     text = exception_text(error) or type(error).__name__
     first, kind = text.splitlines()[0], type(error).__name__
     equations = equations_being_lowered(error)
@@ -154,14 +149,7 @@ def lowering_failure(error: Exception, name: str, rules: Sequence[Rule], line: s
 
 
 def advise_backends(failure: Failure, call: Call, hardware: str, others: str) -> Failure:
-    """Returns the failure of a call for some hardware, with the declaration for a kernel that is not meant for it.
-
-    Args:
-      failure: of the lowering.
-      call: that was lowered. One that is written for the hardware alone gets no advice.
-      hardware: in words, as in `TPUs`.
-      others: the word of `backends=` for other hardware, as in `gpu`.
-    """
+    """Returns the failure of a call for some `TPUs`, say, with `backends=` for a kernel that is meant for others."""
     if call.dialect != "any" or not isinstance(failure.detail, NotBuilt):
         return failure
     advice = f'if the kernel is not meant for {hardware}, declare backends=("interpret", "{others}")'

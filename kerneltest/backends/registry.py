@@ -100,10 +100,7 @@ def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], typ
 
 
 def select_ids(words: Sequence[str]) -> tuple[str, ...]:
-    """Returns the ids that some words select: ids, patterns such as `lower:*`, or `all`.
-
-    Raises a ValueError: a word selects nothing; suggests an id, or lists those that are known.
-    """
+    """Returns the ids that ids, patterns such as `lower:*`, or `all` select; a ValueError if one is unknown."""
     chosen: dict[str, None] = {}
     for word in words:
         matching = [e.id for e in REGISTRY.values() if (e.in_all if word == ALL else fnmatchcase(e.id, word))]
@@ -130,10 +127,7 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
 
 
 def resolve(words: Sequence[str], orders: int = 0) -> tuple["Backend", ...]:
-    """Returns the backends that some words select, which also run programs in `orders` random orders if they can.
-
-    Raises a ValueError as `select_ids` does.
-    """
+    """Returns the selected backends, with `orders` random orders of programs where possible; raises as `select_ids`."""
     return tuple(_instance(name).with_program_orders(orders) for name in select_ids(words))
 
 

@@ -80,7 +80,7 @@ def _summary(chosen: argparse.Namespace) -> int:
     suspects = suspects_in_overlay(merged)
     counts = count_cells(runs, len(suspects), chosen.leg)
     if chosen.markdown:
-        write_text(chosen.markdown, markdown_summary(runs, counts, suspects))
+        write_text(chosen.markdown, "\n".join([*markdown_summary(runs, counts, suspects), ""]))
     if chosen.sarif:
         write_text(chosen.sarif, sarif(suspects, merged.pairings, counts.complete))
     for path in chosen.badge:
@@ -164,7 +164,7 @@ def _diff(chosen: argparse.Namespace) -> int:
     old, new = read_runs(chosen.old or find_baseline(Path.cwd())), read_runs(chosen.new)
     comparison = compare_runs(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
     if chosen.markdown:
-        write_text(chosen.markdown, markdown_diff(comparison, old, new))
+        write_text(chosen.markdown, "\n".join([*markdown_diff(comparison, old, new), ""]))
     if chosen.html:
         write_text(chosen.html, render_diff(comparison, old, new))
     print(lines_for_terminal(terminal_diff(comparison, old, new)))

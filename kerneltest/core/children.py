@@ -283,20 +283,14 @@ def _describe_exit(status: int) -> str:
 def run_tool(
     command: Sequence[str], seconds: float | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs another program to its end, and returns its status and what it printed.
-
-    Raises an OSError if it cannot be started, and a `subprocess.TimeoutExpired` after `seconds`.
-    """
+    """Runs a program to its end; returns its status and output. Raises OSError, `subprocess.TimeoutExpired`."""
     return subprocess.run(
         command, capture_output=True, encoding="utf-8", errors="replace", timeout=seconds, env=environment, check=False
     )
 
 
 def ask_nvidia_smi(field: str) -> list[str]:
-    """Returns a property of each of NVIDIA's GPUs: `index`, `driver_version` or another that `nvidia-smi` knows.
-
-    Raises an OSError if there is no `nvidia-smi`, and a `subprocess.SubprocessError` if it failed or hung.
-    """
+    """Returns a property of each NVIDIA GPU, such as `index`. Raises OSError, `subprocess.SubprocessError`."""
     return _lines_of(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"])
 
 

@@ -71,10 +71,7 @@ class UnknownDtypeError(DtypeError):
 
 @functools.cache
 def parse_dtype(name: str) -> DType:
-    """Returns the dtype with a name of NumPy or ml_dtypes (`bfloat16`, `float8_e4m3fn`).
-
-    UnknownDtypeError if there is no such dtype, DtypeError if float64 and int64 cannot hold its values.
-    """
+    """Returns a dtype of NumPy or ml_dtypes by name; an UnknownDtypeError, or DtypeError if float64 cannot hold it."""
     try:
         dtype = np.dtype(getattr(ml_dtypes, name, name))
     except TypeError as error:

@@ -31,11 +31,7 @@ E = TypeVar("E", bound=NamedEntry)
 
 
 class Registry(Generic[E]):
-    """Entries by name, in order.
-
-    `kind` is what messages call an entry, such as `group`; `extended_by` is the key of `kerneltest.extensions.MODULES`
-    that lists the extensions with such entries.
-    """
+    """Entries by name, in order: `kind` is a word for one, `extended_by` a key of `kerneltest.extensions.MODULES`."""
 
     def __init__(self, kind: str, extended_by: str) -> None:
         self.kind = kind
@@ -44,10 +40,7 @@ class Registry(Generic[E]):
         self._is_loaded = False
 
     def add(self, entry: E, home: str, order: int = AFTER_BUILT_IN) -> None:
-        """Registers an entry of the module `home`. One that the module has registered under this name is replaced.
-
-        Entries of equal order are listed as they were added. ValueError if the name is another module's.
-        """
+        """Registers an entry of the module `home`, or replaces its own; ValueError if the name is another's."""
         _, _, known = self._registered.get(entry.name, (order, entry, home))
         if known != home:
             raise ValueError(f"{self.kind}: the name {entry.name!r} is already registered by {known}")
@@ -70,9 +63,6 @@ ABBREVIATED = 0.5
 
 
 def suggest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Returns `; did you mean 'float16'?` for the known name that is closest to a given one, or "".
-
-    The cutoff is the least ratio of similarity, as `difflib` defines it.
-    """
+    """Returns `; did you mean 'float16'?` for the closest known name, of a least ratio by `difflib`, or ""."""
     close = difflib.get_close_matches(given, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -58,13 +58,7 @@ class Failure(Exception):  # noqa: N818 - a verdict that is not always an error
     """
 
     def __init__(self, verdict: Verdict, detail: Detail | str, stderr: str = "") -> None:
-        """Stores the verdict and its detail, and renders the detail as the exception's text.
-
-        Args:
-          verdict: the outcome of the case.
-          detail: what happened; a string makes an `Unavailable` for that verdict, and a `Stated` for any other.
-          stderr: the end of the standard error of the process that failed.
-        """
+        """Stores the verdict and its detail; a string makes an `Unavailable` for that verdict, else a `Stated`."""
         if isinstance(detail, str):
             detail = Unavailable(detail) if verdict is Verdict.UNAVAILABLE else Stated(detail)
         super().__init__(escape_surrogates(detail.text()))
@@ -100,10 +94,7 @@ def exception_text(error: BaseException) -> str:
 
 
 def reraise_interrupt(error: BaseException) -> None:
-    """Raises an exception again that ends kerneltest itself: Ctrl-C, or the exit of a generator that is closed.
-
-    A `GeneratorExit` that tested code raises is an exception like any other.
-    """
+    """Raises again what ends kerneltest itself: Ctrl-C, or a generator's exit that tested code did not raise."""
     if isinstance(error, KeyboardInterrupt) or (
         isinstance(error, GeneratorExit) and origin_of(error) is Origin.KERNELTEST
     ):
@@ -111,10 +102,7 @@ def reraise_interrupt(error: BaseException) -> None:
 
 
 def iter_causes(error: BaseException, *, contexts: bool = False) -> Iterator[BaseException]:
-    """Yields an exception and those that it was raised from, the last one first, each once even in a cycle.
-
-    With `contexts`, an exception that was raised while another one was handled counts as raised from it.
-    """
+    """Yields an exception and its causes, the last one first, each once; `contexts` are causes if asked for."""
     cause: BaseException | None = error
     seen: set[int] = set()
     while cause is not None and id(cause) not in seen:
@@ -312,11 +300,7 @@ class Guard:
         self.deadline = time.monotonic() + seconds
 
     def collect(self, doing: str, make: Callable[[], _T], default: _T, *reraised: type[Exception]) -> _T:
-        """Returns the result of a function, or a default if it raises or the time is over.
-
-        `doing` is what the function does, as a participle. Exceptions of the types `reraised` pass, such as those of a
-        full disk.
-        """
+        """Returns a function's result, or a default if it raises any but `reraised`, or the time is over."""
         if time.monotonic() > self.deadline:
             return default
         try:
@@ -336,10 +320,7 @@ class RecoveryWarning(UserWarning):
 
 
 def warn_of_recovery(error: Exception, doing: str, *expected: type[Exception]) -> None:
-    """Warns of an exception of kerneltest after which it goes another way. Exceptions of others say nothing.
-
-    Neither do the `expected` ones, by which kerneltest itself says that it must go another way.
-    """
+    """Warns of an exception of kerneltest's own, unless `expected`, after which it goes another way."""
     cause = underlying_exception(error)
     if cause is None or isinstance(cause, expected) or origin_of(cause) is not Origin.KERNELTEST:
         return

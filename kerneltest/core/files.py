@@ -24,10 +24,7 @@ def escapes_folder(name: str) -> bool:
 
 
 def open_inside(folder: Path, name: str, mode: Literal["rb", "wb", "ab", "xb"] = "rb") -> BinaryIO:
-    """Opens a file in a run's folder, which may itself be a symlink. For writing, missing folders are created.
-
-    Raises an OSError if the file cannot be opened, is not a regular file, or lies outside the folder.
-    """
+    """Opens a regular file in a run's folder, and makes folders for it; an OSError if it lies outside."""
     if escapes_folder(name):
         raise OSError(f"{name!a} leads out of the run's folder")
     path = folder
@@ -51,10 +48,7 @@ def _opener(path: str, flags: int) -> int:
 
 
 def read_regular_file(path: Path) -> bytes:
-    """Returns the content of a file that a user names, which may be a symlink; never waits for a pipe or a device.
-
-    Raises an OSError if it cannot be read, or is not a regular file.
-    """
+    """Returns the content of a file that a user names; an OSError if it is not a regular file, which could block."""
     if not path.is_dir() and path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return path.read_bytes()
@@ -70,10 +64,7 @@ class DamagedError(ValueError):
 
 
 class DiskStore:
-    """Packed files by name below one folder, for later runs. The least recently used ones make room for others.
-
-    Several runs may use it at once: files are replaced atomically, and a file that cannot be written is left out.
-    """
+    """Packed files by name below one folder, replaced atomically; the least recently used ones make room for others."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -491,10 +491,7 @@ def package_contents(name: str) -> str:
 
 
 def module_contents(name: str) -> str:
-    """Returns the fingerprint of a top-level module: of its RECORD if an installer wrote one, else of all its files.
-
-    It is "" if the module is not installed.
-    """
+    """Returns the fingerprint of a top-level module: of its RECORD, or else its files; "" if it is not installed."""
     try:
         spec = util.find_spec(name)
     except (ImportError, ValueError):

@@ -31,12 +31,7 @@ class Ulps:
     source: str = field(default="", compare=False)
 
     def error(self, true: Array, moved: Array | float = 0.0) -> Array:
-        """Returns the largest absolute error, in float64.
-
-        Args:
-          true: the true results.
-          moved: the distance from them to the results for a first argument that is `argument` ulps off.
-        """
+        """Returns the largest absolute error, in float64; `moved`: distance of results `argument` ulps off."""
         return self.relative * FLOAT32.ulp(true) + self.absolute * 2.0**-23 + moved
 
     def maximum(self, other: "Ulps") -> "Ulps":
@@ -95,11 +90,7 @@ class Precision:
         return replace(self, name=f"{self.name}, exact products", dot_input={}) if self.dot_input else self
 
     def with_truncated_operands(self) -> "Precision":
-        """Returns the arithmetic of a kernel in Triton itself.
-
-        Tensor cores ignore the low bits of float32 operands. XLA rounds them to TF32 first, Triton does not, as
-        measured on an H200 with Triton 3.6.0.
-        """
+        """Returns the arithmetic of Triton, which ignores low bits of float32 operands (measured on an H200)."""
         if self.truncates or not self.dot_input:
             return self
         return replace(self, name=f"{self.name}, truncated operands", truncates=True)
@@ -241,12 +232,7 @@ NVIDIA = Precision(
 # expit is 1 / (1 + exp(-x)), whose exp overflows if the result is subnormal; OCML keeps subnormals. CDNA3's XF32 has
 # the format of TF32, and is taken to truncate, since no document says how it rounds. Others keep float32.
 AMD = Precision(
-    "AMD",
-    _AMD,
-    flushing=frozenset({"expit"}),
-    dot_input={"float32": TF32},
-    truncates=True,
-    exact_quotients=True,
+    "AMD", _AMD, flushing=frozenset({"expit"}), dot_input={"float32": TF32}, truncates=True, exact_quotients=True
 )
 SIMULATED = Precision(
     "simulated", _SIMULATED, flushing=frozenset({"expit"}), dot_input={"float32": TF32}, exact_quotients=True

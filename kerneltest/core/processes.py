@@ -63,10 +63,7 @@ def retain_freed_memory() -> None:
 
 @contextmanager
 def throttle_gc() -> Iterator[None]:
-    """Makes garbage collections rare inside, unless they are rarer already, or switched off.
-
-    A threshold that other code sets inside stays.
-    """
+    """Makes garbage collections rare inside, unless they are already; a threshold that is set inside stays."""
     before = gc.get_threshold()
     rare = (_GC_THRESHOLD if 0 < before[0] < _GC_THRESHOLD else before[0], *before[1:])
     gc.set_threshold(*rare)

@@ -84,10 +84,7 @@ def _calls(source: str) -> list[ast.Call]:
 
 
 def location_of_exception(error: BaseException, *libraries: str) -> str:
-    """Returns ` (FILE:LINE)` of the innermost frame of user code in a traceback, or "".
-
-    Code in the folders `libraries` is not the user's, nor is that of kerneltest and Python's standard library.
-    """
+    """Returns ` (FILE:LINE)` of the innermost frame that is not `libraries`', kerneltest's or Python's, or ""."""
     return _innermost_user_frame(traceback.extract_tb(error.__traceback__), libraries)
 
 

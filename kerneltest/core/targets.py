@@ -130,10 +130,7 @@ TPUS = {
 
 
 def skip_tpu_discovery() -> None:
-    """Stops libtpu from querying the network for a TPU, which prints errors, if this machine has none attached.
-
-    Call it before libtpu is loaded.
-    """
+    """Stops libtpu, before it is loaded, from a search in the network that prints errors where no TPU is attached."""
     if not (any(Path("/dev").glob("accel*")) or Path("/dev/vfio").exists()):
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 

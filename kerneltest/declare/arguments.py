@@ -60,11 +60,7 @@ class Tree:
     branches: Pytree
 
     def parts(self, name: str) -> Iterator[tuple[str, Pytree]]:
-        """Yields its leaves, each with a path that starts with the tree's name, such as `params.w.0`.
-
-        Raises:
-          ValueError: JAX cannot sort its keys.
-        """
+        """Yields its leaves by path, such as `params.w.0`; a ValueError if JAX cannot sort its keys."""
         from jax import tree_util  # only JAX knows its pytrees; the kernel has imported it already
 
         for keys, part in tree_util.tree_flatten_with_path(self.branches)[0]:
@@ -76,16 +72,13 @@ class Tree:
                 yield path, part
 
     def fill(self, name: str, values: Mapping[str, XpArray]) -> Pytree:
-        """Returns the same tree, of the same types, with each array replaced by the value at its path.
-
-        An array without a value is absent: it is the default of a dataclass's field, and None anywhere else.
-        """
+        """Returns the same tree with the value at each array's path; absent ones have their default, or None."""
         from jax import tree_util
 
         keyed, structure = tree_util.tree_flatten_with_path(self.branches)
         paths = [f"{name}.{tree_util.keystr(keys, simple=True, separator='.')}" if keys else name for keys, _ in keyed]
         filled = [
-            _fill_dataclass(part, path, values) if _is_opaque_dataclass(part) else _fill_part(part, path, values)
+            _fill_dataclass(part, path, values) if _is_opaque_dataclass(part) else fill_argument(path, part, values)
             for path, (_, part) in zip(paths, keyed, strict=True)
         ]
         return tree_util.tree_unflatten(structure, filled)
@@ -136,8 +129,8 @@ def optional_parts(name: str, argument: object) -> Iterator[tuple[str, tuple[str
                 yield from optional_parts(path, part)
 
 
-def fill_argument(name: str, argument: ArrayArgument | Tree | Optional, values: Mapping[str, XpArray]) -> Pytree:
-    """Returns an argument with each array replaced by the value at its path; None if it is absent."""
+def fill_argument(name: str, argument: object, values: Mapping[str, XpArray]) -> Pytree:
+    """Returns an argument with each array replaced by the value at its path, None if it is absent; others as given."""
     match argument:
         case ArrayArgument():
             return values[name]
@@ -146,6 +139,7 @@ def fill_argument(name: str, argument: ArrayArgument | Tree | Optional, values: 
         case Optional():
             present = any(path in values for path, _ in leaves(name, argument))
             return fill_argument(name, argument.argument, values) if present else None
+    return argument
 
 
 def _is_opaque_dataclass(part: object) -> bool:
@@ -157,10 +151,6 @@ def _declared_fields(part: Any) -> list[str]:
     """Returns the fields of a dataclass that hold declarations; the others stay as they are."""
     named = ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part))
     return [name for name, value in named if any(True for _ in leaves(name, Tree(value)))]
-
-
-def _fill_part(part: object, path: str, values: Mapping[str, XpArray]) -> Pytree:
-    return fill_argument(path, part, values) if isinstance(part, (ArrayArgument, Tree, Optional)) else part
 
 
 def _fill_dataclass(part: Any, path: str, values: Mapping[str, XpArray]) -> Pytree:
@@ -228,9 +218,7 @@ class StaticDeclaration:
         if len(values) == 1 and isinstance(values[0], list | set):
             shown = ", ".join(map(repr, values[0]))
             raise ValueError(f"static: {values[0]!r} is one value; give each as an argument: kt.static({shown})")
-        options = [
-            (each.name, each.value) if isinstance(each, NamedOption) else (_name_of(each), each) for each in values
-        ]
+        options = [(v.name, v.value) if isinstance(v, NamedOption) else (_name_of(v), v) for v in values]
         names = [name for name, _ in options]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(

@@ -240,14 +240,7 @@ _METHOD = "the kernel is a method; name that of an object, as in oracle_for(mode
 def check_parameters(
     kernel: Function, oracle: Function, arguments: Mapping[str, object], options: Mapping[str, Any]
 ) -> Problems:
-    """Checks the names of declared arguments against the parameters of the kernel and of the oracle.
-
-    Args:
-      kernel: the callable under test.
-      oracle: its oracle.
-      arguments: declarations, by name. Values that are no declarations are ignored.
-      options: the keywords of `oracle_for` that cannot be used to declare an argument.
-    """
+    """Checks names of arguments, and of `options` of `oracle_for`, against the kernel's and the oracle's parameters."""
     parameters = inspect.signature(kernel).parameters
     declared = {name: each for name, each in arguments.items() if isinstance(each, DECLARED)}
     lacking = [name for name in required_parameters(kernel) if name not in arguments]
@@ -315,17 +308,7 @@ _ALL_MASKED = ("zeros", "nan")
 def check_parts(
     kernel: Function, oracle: Function, arguments: Mapping[str, object], options: Mapping[str, Any]
 ) -> None:
-    """Checks the type and form of everything that a pairing will be made of, each part by itself.
-
-    Args:
-      kernel: the callable under test.
-      oracle: its oracle.
-      arguments: declarations, by name.
-      options: the keywords of `oracle_for` other than declarations of arguments.
-
-    Raises:
-      DeclarationError: parts have the wrong type or form. It reports all of them.
-    """
+    """Checks each part of a pairing by itself: its type and form; a DeclarationError reports all problems."""
     problems = (
         _check_kinds(kernel, arguments, options),
         check_parameters(kernel, oracle, arguments, options),
@@ -338,15 +321,7 @@ def check_parts(
 
 
 def check_declaration(pairing: Pairing, declared: Mapping[str, Dim]) -> None:
-    """Checks a new pairing, of well-formed parts, against its kernel and its oracle.
-
-    Args:
-      pairing: to check.
-      declared: dims as its author declared them.
-
-    Raises:
-      DeclarationError: the pairing does not fit. It reports all reasons.
-    """
+    """Checks a pairing of well-formed parts, with its dims as `declared`; a DeclarationError reports all problems."""
     problems = (
         _check_names(pairing, declared),
         check_leaves(pairing),

@@ -138,9 +138,7 @@ class AxisExpression:
     def positions(self, lengths: Mapping[str, int], dim_positions: Mapping[str, Array]) -> Array:
         """Returns the positions along the axis (int64) of elements at some positions along dims, in their order.
 
-        Args:
-          lengths: of the dims.
-          dim_positions: positions along some dims, consecutive if the axis has `extra`; the other dims are taken whole.
+        Those along a dim are consecutive if the axis has `extra`; dims without positions are taken whole.
         """
         found, start = [], 0
         for term in self.terms:
@@ -162,11 +160,7 @@ Axis = str | int | AxisExpression
 
 
 def parse_axis(word: str) -> Axis:
-    """Returns the axis that a word of a shape denotes, such as `m`, `128`, `2*h` or `b+1`.
-
-    Raises:
-      ValueError: the word is malformed.
-    """
+    """Returns the axis of a word of a shape: `m`, `128`, `2*h`, `b+1`; a ValueError if the word is malformed."""
     if word.isdecimal() and word.isascii():
         return int(word)
     if is_dim_name(word):
@@ -229,10 +223,7 @@ def dims_in_axes(axes: Sequence[Axis]) -> Iterator[str]:
 
 
 def positions_along(axis: Axis, lengths: Mapping[str, int], dim_positions: Mapping[str, Array]) -> Array:
-    """Returns the positions along an axis (int64) of elements at some positions along dims.
-
-    It returns all positions if the axis contains none of those dims. Arguments are those of `AxisExpression.positions`.
-    """
+    """Returns the positions along an axis as `AxisExpression.positions` does; all if it contains none of those dims."""
     match axis:
         case str() if axis in dim_positions:
             return dim_positions[axis]
@@ -261,12 +252,7 @@ class Relation:
     parameters: tuple[str, ...]  # the names of its parameters: dims, static and optional arguments
 
     def holds(self, lengths: Mapping[str, int], statics: Mapping[str, StaticValue]) -> bool:
-        """Returns whether lengths and static arguments meet the condition.
-
-        Args:
-          lengths: of all dims.
-          statics: the kernel's value of each static argument.
-        """
+        """Returns whether lengths of all dims, and the kernel's values of static arguments, meet the condition."""
         known = {**statics, **lengths}
         return bool(self.function(**{name: known[name] for name in self.parameters}))
 
@@ -279,22 +265,13 @@ class Relation:
     ) -> dict[str, int] | None:
         """Returns admitted lengths that meet the condition, with as few dims changed as possible, each by the least.
 
-        Args:
-          dims: the lengths that each dim admits.
-          lengths: of all dims, to start from.
-          statics: the kernel's value of each static argument.
-          fixed: dims whose length must not change.
-
-        Returns:
-          None if the search fails. Starting from `lengths` and from the shortest lengths, it changes one dim, then two
-          dims; it sets all dims to one length; and it combines a few lengths of every dim.
+        None if the search fails: from `lengths` and from the shortest lengths, it changes one dim, then two dims, but
+        none that is `fixed`; it sets all dims to one length; and it combines a few lengths of every dim.
         """
         shortest = {name: lengths[name] if name in fixed else dim.shortest for name, dim in dims.items()}
         for start in (lengths, shortest):
-            known = {**statics, **start}
-            arguments = {
-                name: known[name] for name in self.parameters
-            }  # outside the loop, which may run a million times
+            known = {**statics, **start}  # outside the loop, which may run a million times
+            arguments = {name: known[name] for name in self.parameters}
             for changed in self._changes(dims, start, fixed):
                 if self.function(**{**arguments, **changed}):
                     return {**start, **changed}
@@ -329,22 +306,14 @@ class Derivation:
 
 
 def required_parameters(function: Function) -> tuple[str, ...]:
-    """Returns the names of the parameters that every call of a function gives.
-
-    Raises:
-      TypeError, ValueError: Python cannot inspect its parameters.
-    """
+    """Returns the parameters that every call gives; a TypeError or ValueError if Python cannot inspect them."""
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     return tuple(one.name for one in parameters if one.default is one.empty and one.kind not in variadic)
 
 
 def parse_relation(function: Function) -> Relation:
-    """Returns the relation that a function defines.
-
-    Raises:
-      ValueError: it is not a function that has parameters without a default.
-    """
+    """Returns the relation that a function defines; a ValueError unless it has parameters without a default."""
     try:
         of = required_parameters(function)
     except (TypeError, ValueError):

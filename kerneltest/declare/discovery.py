@@ -21,10 +21,7 @@ def is_pairing(value: object) -> TypeGuard[Pairing]:
 
 
 def iter_pairings(name: str, value: object) -> Iterator[tuple[str, Pairing]]:
-    """Yields the pairings under a name with their own names: `softmax`, `norms[0]` in a list, `norms[layer]` in a dict.
-
-    If a dict has keys other than words and numbers, its pairings are numbered as in a list.
-    """
+    """Yields the pairings under a name with theirs: `norms[layer]` in a dict of words or numbers, else `norms[0]`."""
     if is_pairing(value):
         yield name, value
     elif isinstance(value, (list, tuple, dict)):

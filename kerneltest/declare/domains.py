@@ -63,10 +63,7 @@ class Interval:
         return not self.nonzero and self.low <= 0 <= self.high
 
     def ends(self, dtype: DType) -> tuple[float, float]:
-        """Returns the least and the greatest number of a dtype in it; if it has none, the least exceeds the greatest.
-
-        An infinite end stays infinite.
-        """
+        """Returns the least and greatest number of a dtype in it: infinite ends too; if none, least > greatest."""
         if not is_float(dtype):
             return _where_finite(math.ceil, self.low), _where_finite(math.floor, self.high)
         most = float(ml_dtypes.finfo(dtype).max)
@@ -92,10 +89,7 @@ class Interval:
         return max(low, int(integers.min)), min(high, int(integers.max))
 
     def cast(self, values: Array, dtype: DType) -> Array:
-        """Returns `values` moved into it, in a dtype: integers wrap around, finite floats stay finite.
-
-        A scale (`float8_e8m0fnu`) has neither sign nor zero, so `values` are its exponents.
-        """
+        """Returns values moved into it, in a dtype; those of a scale (`float8_e8m0fnu`) are its exponents."""
         if dtype.name == SCALE:
             values = np.exp2(np.clip(np.rint(np.asarray(values, np.float64)), -_LARGEST_SCALE, _LARGEST_SCALE))
         if not self.unbounded:
@@ -169,11 +163,7 @@ def interval(
 
 
 def parse_domain(declared: Any, dtypes: tuple[str, ...]) -> Domain:
-    """Returns the domain that an author gave: a pair of ends, an interval, one of these by dtype, or None for all.
-
-    Raises:
-      ValueError: it has none of these forms; the message shows the right one.
-    """
+    """Returns the domain of a pair of ends, an interval, one of these by dtype, or None for all; else a ValueError."""
     if isinstance(declared, Mapping):
         if unknown := [name for name in declared if name not in dtypes]:
             raise ValueError(

@@ -61,22 +61,11 @@ class Tolerance(Protocol):
     """An error model: any object with these two methods. `str()` of it names it in reports, with its constants."""
 
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
-        """Returns why the model does not fit the declaration, with the fix; "" if it fits.
-
-        It is called when a pairing is declared.
-
-        Args:
-          leaves: the pairing's array arguments, by path.
-          dims: its dims, by name.
-        """
+        """Returns why the model does not fit a pairing with these leaves and dims, and the fix; "" if it fits."""
         ...
 
     def bounds(self, measured: Measured) -> Sequence[Limit]:
-        """Returns a bound for each output of a case. An exception ends the case as an `oracle_error`.
-
-        Args:
-          measured: the oracle's side of the case. No model sees what the kernel computed.
-        """
+        """Returns a bound for each output of a case; an exception ends the case as an `oracle_error`."""
         ...
 
 

@@ -176,7 +176,9 @@ def oracle_for(
         return pairing
 
     key = next(_COUNTER)
-    UNAPPLIED[key] = Unapplied(kernel_name, _importing_module(), _caller(), weakref.ref(pair))
+    caller = sys._getframe(2)  # past the decorator of `oracle_for`
+    place = f"{Path(caller.f_code.co_filename).name}:{caller.f_lineno}"
+    UNAPPLIED[key] = Unapplied(kernel_name, _importing_module(), place, weakref.ref(pair))
     return pair
 
 
@@ -197,12 +199,6 @@ class Unapplied:
 
 UNAPPLIED: dict[int, Unapplied] = {}
 _COUNTER = itertools.count()
-
-
-def _caller() -> str:
-    """Returns FILE:LINE of the call of `oracle_for`."""
-    frame = sys._getframe(3)  # past the decorator of `oracle_for`
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def _importing_module() -> str:

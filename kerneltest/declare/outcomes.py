@@ -166,13 +166,8 @@ class Unordered:
     def arrange(self, result: Any, xp: Any, like: Sequence[ShapeDtype] = ()) -> Any:
         """Returns the result of a kernel (`jax.numpy`) or of an oracle (`numpy`) with these outputs in ascending order.
 
-        Integers order the outputs before floats, which are rounded, and earlier outputs before later ones. The signs
-        of zeros come last.
-
-        Args:
-          result: a pytree of outputs.
-          xp: the namespace of its arrays.
-          like: the kernel's outputs, whose dtypes decide which are integers; () for those of `result` itself.
+        Integers (by the dtypes of `like`, if given) order the outputs before floats, which are rounded, and earlier
+        outputs before later ones. The signs of zeros come last.
         """
         from jax import tree_util  # noqa: PLC0415 - only JAX knows its pytrees; the kernel has imported it
 
@@ -213,13 +208,7 @@ class Unordered:
 
 
 def _sort_keys(values: Any, dtype: DType, xp: Any) -> tuple[Any, ...]:
-    """Returns keys that put zeros of both signs at one place, with NaN last, and negative zeros before other zeros.
-
-    Args:
-      values: of an output.
-      dtype: of the kernel's output.
-      xp: the namespace of `values`.
-    """
+    """Returns keys of an output that put equal zeros together, NaN last, and negative zeros before other zeros."""
     if not is_float(dtype):
         return (values,)
     if xp is np:
@@ -321,12 +310,7 @@ def defined(values: Output, *, where: Output) -> Defined:
 def split_defined(
     outputs: Sequence[Output], like: Sequence[ShapeDtype | Array]
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Returns copies of an oracle's outputs, zero where they are undefined, and a mask of the defined elements of each.
-
-    Args:
-      outputs: of the oracle.
-      like: outputs of the kernel, which give ignored ones their shape.
-    """
+    """Returns copies of outputs, zero where undefined or ignored (`like` the kernel's), and masks of the defined."""
     values, compared = [], []
     for number, output in enumerate(outputs):
         if isinstance(output, Ignored):

@@ -18,7 +18,6 @@ from kerneltest.declare.arguments import (
     Argument,
     ArrayArgument,
     DimSize,
-    SameAs,
     Static,
     fill_argument,
     leaves,
@@ -45,9 +44,7 @@ ALL_PAIRINGS: "list[Pairing]" = []
 
 def matches_backend(patterns: Iterable[str], backend: str) -> bool:
     """Returns whether any pattern of backend ids, or word for hardware, matches a backend's id."""
-    return any(
-        fnmatchcase(backend, each) for pattern in patterns for each in HARDWARE_PATTERNS.get(pattern, (pattern,))
-    )
+    return any(fnmatchcase(backend, each) for word in patterns for each in HARDWARE_PATTERNS.get(word, (word,)))
 
 
 def is_part_of(path: str, name: str) -> bool:
@@ -125,12 +122,10 @@ class Pairing:
     def __post_init__(self) -> None:
         by_path = {path: leaf for name, argument in self.arguments.items() for path, leaf in leaves(name, argument)}
         object.__setattr__(self, "leaves", by_path)
-        absent = {
-            path: inner for name, argument in self.arguments.items() for path, inner in optional_parts(name, argument)
-        }
+        absent = {path: inner for name, each in self.arguments.items() for path, inner in optional_parts(name, each)}
         object.__setattr__(self, "optionals", absent)
         object.__setattr__(self, "origin", self)
-        object.__setattr__(self, "needs", {**dict.fromkeys(self.batch_dims, _slice_at), **self.needs})
+        object.__setattr__(self, "needs", {**dict.fromkeys(self.batch_dims, lambda i: slice(i, i + 1)), **self.needs})
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in self.__dict__ and name not in ("pytestmark", "is_planned"):
@@ -162,13 +157,7 @@ class Pairing:
     def fit_lengths(
         self, lengths: Mapping[str, int], statics: Mapping[str, str], fixed: Sequence[str] = ()
     ) -> dict[str, int] | None:
-        """Returns lengths that `where` admits, near some that each dim by itself admits; None if it finds none.
-
-        Args:
-          lengths: of all dims.
-          statics: the chosen option of each static argument.
-          fixed: dims whose length must not change.
-        """
+        """Returns lengths that `where` admits, near some that each dim admits; None if it finds none."""
         if self.where is None:
             return dict(lengths)
         return self.where.nearest_lengths(self.dims, lengths, self._known(statics), fixed)
@@ -179,14 +168,9 @@ class Pairing:
     def option_values(self, statics: Mapping[str, str]) -> dict[str, Value]:
         """Returns the kernel's values for the chosen options, and True or False for arguments that may be absent."""
         return {
-            name: option == GIVEN if name in self.optionals else self._static(name).value(option)
+            name: each.value(option) if isinstance(each := self.arguments.get(name), Static) else option == GIVEN
             for name, option in statics.items()
         }
-
-    def _static(self, name: str) -> Static:
-        argument = self.arguments[name]
-        assert isinstance(argument, Static)
-        return argument
 
     def options(self) -> dict[str, tuple[str, ...]]:
         """Returns the names of the options of each static argument, and of each argument that may be absent."""
@@ -226,14 +210,7 @@ class Pairing:
     def assemble(
         self, values: Mapping[str, Value], dims: Mapping[str, int], statics: Mapping[str, str], *, oracle: bool
     ) -> dict[str, Value]:
-        """Returns argument values by name; absent arguments that have a default are left out.
-
-        Args:
-          values: arrays by path, without those that are absent.
-          dims: lengths of dims.
-          statics: the chosen option of each static argument.
-          oracle: assemble the oracle's arguments, with names of named options and data of keys, not the kernel's.
-        """
+        """Returns arguments by name, the oracle's or the kernel's; absent ones that have a default are left out."""
         given_leaves = {path: leaf for path, leaf in self.leaves.items() if path in values}
         passed = {path: leaf.kind.pass_value(values[path], oracle=oracle) for path, leaf in given_leaves.items()}
         values = {**values, **passed}
@@ -244,8 +221,6 @@ class Pairing:
                     assembled[name] = dims[argument.dim]
                 case Static():
                     assembled[name] = statics[name] if oracle and argument.named else argument.value(statics[name])
-                case SameAs():
-                    raise AssertionError("`oracle_for` replaces it by an `ArrayArgument`")
                 case _:
                     value = fill_argument(name, argument, values)
                     if value is not None or not _has_default(self.oracle if oracle else self.kernel, name):
@@ -266,13 +241,7 @@ class Pairing:
         return self.call_as_oracle(self.oracle, values, like)
 
     def call_as_oracle(self, function: Function, values: Mapping[str, Value], like: Sequence[ShapeDtype] = ()) -> Value:
-        """Returns the result of the oracle, or of a variant of it. A ufunc gets the arrays in order.
-
-        Args:
-          function: the oracle or its variant.
-          values: arguments by name.
-          like: the kernel's outputs, which decide how unordered ones are arranged; () for the oracle's own.
-        """
+        """Returns the result of the oracle or a variant, with outputs arranged `like` the kernel's or its own."""
         if isinstance(function, np.ufunc):
             return function(*(values[name] for name, each in self.arguments.items() if not isinstance(each, Static)))
         taken = inspect.signature(function).parameters
@@ -296,10 +265,6 @@ def _first_match(on: Mapping[str, _T], backend: str, default: _T) -> _T:
 def _has_default(function: Function, name: str) -> bool:
     parameter = inspect.signature(function).parameters.get(name)
     return parameter is not None and parameter.default is not parameter.empty
-
-
-def _slice_at(position: int) -> slice:
-    return slice(position, position + 1)
 
 
 @raises_for_user

@@ -21,15 +21,7 @@ _R = TypeVar("_R")
 
 
 def refuse(pairing: str, problems: Iterable[Problem]) -> None:
-    """Raises an error that reports all problems of a declaration, if it has any.
-
-    Args:
-      pairing: its name.
-      problems: in the order in which they are reported.
-
-    Raises:
-      DeclarationError: there is a problem.
-    """
+    """Raises a DeclarationError that reports all problems of a declaration, in order, if it has any."""
     lines = [f"{place}: {what}" for place, what in dict.fromkeys(problems)]
     if len(lines) == 1:
         raise DeclarationError(f"pairing {pairing!r}, {lines[0]}")
@@ -40,18 +32,12 @@ def refuse(pairing: str, problems: Iterable[Problem]) -> None:
 
 
 def explain_misuse(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorates a public function so that a call with the wrong arguments is refused with its options and an example.
-
-    One frame remains, which pytest and IPython hide.
-    """
+    """Decorates a public function so that a wrong call is refused with its options and an example, in one frame."""
     return _explained(function, ())
 
 
 def hide_frames(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorates a function that users call to declare something, so that its errors point at their line.
-
-    Calls with the wrong arguments are explained, as by `explain_misuse`.
-    """
+    """Decorates a function that declares something: errors point at its caller's line; wrong calls are explained."""
     return _explained(function, ValueError)
 
 

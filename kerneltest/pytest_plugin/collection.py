@@ -58,19 +58,13 @@ class Collection:
         self._dtypes = Counter((pairing, backend) for pairing, backend, _ in self.selected)
 
     def share_of(self, budget: float, item: Item) -> float:
-        """Returns an item's share of a time budget, which is for its pairing on its backend.
-
-        The pairing's dtypes share it equally, and it pays for their share of the time that planning took.
-        """
+        """Returns an item's share of a time budget for its pairing on its backend, less the time of planning."""
         parts = sum(count for (pairing, _), count in self._dtypes.items() if pairing == item.pairing_id)
         planning = sum(each.plan.seconds for each in self.pairings if item in each.plan.items)
         return max(budget / self._dtypes[item.pairing_id, item.backend.id] - planning / parts, _LEAST_SHARE)
 
     def unique_pairings(self) -> list[CollectedPairing]:
-        """Returns each pairing under one name: in the module that made it, or else in the first that was collected.
-
-        A name of its own takes precedence over a position in a list or dict.
-        """
+        """Returns each pairing under one name, if possible its own one in the module that made it."""
         return [
             min(names, key=lambda each: (each.module != each.pairing.module, "[" in each.name))
             for names in group_pairs((id(each.pairing), each) for each in self.pairings).values()

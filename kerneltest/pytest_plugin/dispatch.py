@@ -132,17 +132,14 @@ class Dispatcher:
 
     def prestart(self) -> None:
         """Starts the isolated process during collection if items are likely to need it and a processor is free."""
-        xdist_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        is_possible = available_processors() >= 2 * xdist_workers and not self._config.option.collectonly
-        if self._isolated is None and is_possible and self._is_likely_to_isolate():
-            self.isolated_worker.start()
-
-    def _is_likely_to_isolate(self) -> bool:
-        if self._settings.isolate == "never" or self.cluster is not None:
-            return False
-        has_device_backend = any(backend.tier is Tier.DEVICE for backend in self.backends)
+        isolate, xdist_workers = self._settings.isolate, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        if self._isolated is not None or isolate == "never" or self.cluster is not None:
+            return
+        if self._config.option.collectonly or available_processors() < 2 * xdist_workers:
+            return
         has_driver = any(Path(each).exists() for each in _DRIVERS)
-        return self._settings.isolate == "always" or (has_device_backend and has_driver)
+        if isolate == "always" or (has_driver and any(backend.tier is Tier.DEVICE for backend in self.backends)):
+            self.isolated_worker.start()
 
     def begin_run(self) -> None:
         if self._worker is not None:
@@ -212,20 +209,16 @@ class XdistCrashes:
         families = " ".join(family for each in items for family in each.families)
         known = junit_properties(items[0].backend, items[0].dtype)
         self._properties[item] = [*known, ("family", families), ("verdict", str(failure.verdict))]
-        if may_continue and _reschedule(scheduler, item):
-            report.outcome = "rerun"  # the worker that continues with the item reports the crash
-        else:
+        try:
+            if may_continue:
+                scheduler.mark_test_pending(item)
+                report.outcome = "rerun"  # the worker that continues with the item reports the crash
+        except NotImplementedError:
+            may_continue = False
+        if not may_continue:
             report.longrepr = lines_for_terminal(f"{failure}\n{shard} was {activity}; the rest of the item is not run")
             crash_reports.record_crash(self._dispatcher.worker.writer, items, activity, failure)
 
     def take_properties(self, item: str) -> list[tuple[str, object]] | None:
         """Returns the JUnit XML properties of an item whose worker died, once."""
         return self._properties.pop(item, None)
-
-
-def _reschedule(scheduler: Any, item: str) -> bool:
-    try:
-        scheduler.mark_test_pending(item)
-    except NotImplementedError:
-        return False
-    return True

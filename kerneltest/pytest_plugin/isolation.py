@@ -236,10 +236,7 @@ class IsolatedWorker:
     def run(
         self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
     ) -> ItemResult:
-        """Runs an item like `ItemWorker.run`, in a new process each time one dies.
-
-        A case that ends its process is a finding, which the next process records.
-        """
+        """Runs an item, in a new process each time that a case ends one; the next process records that finding."""
         starts = 0
         activity = Activity(request.name)
         for _ in range(crash_reports.MAX_CRASHES):

@@ -41,10 +41,7 @@ class FindingsError(AssertionError):
 
 
 class TimeIsUp(KeyboardInterrupt):
-    """An item has used up the time that pytest-timeout gives it; says what it was doing.
-
-    The exception of pytest-timeout itself would be attributed to the kernel.
-    """
+    """An item has used up pytest-timeout's time; that exception would be attributed to the kernel."""
 
 
 class PairingItem(pytest.Item):
@@ -63,9 +60,8 @@ class PairingItem(pytest.Item):
         """Returns the item's marks except `xfail`, which would turn any finding, known or new, into a success."""
         return iter([each for each in super().iter_markers_with_node(name) if each[1].name != "xfail"])
 
-    @property
-    def has_xfail(self) -> bool:
-        return next(super().iter_markers_with_node("xfail"), None) is not None
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, self.name
 
 
 @guard_members("iter_markers_with_node", "reportinfo", "repr_failure")
@@ -83,10 +79,7 @@ class KernelItem(PairingItem):
         self._activity_at_alarm = ""  # what the item was doing when its time was up
 
     def runtest(self) -> None:
-        """Runs the item once. Reruns report the same result, since cases never differ.
-
-        An item that ran out of time continues when it is given more.
-        """
+        """Runs the item once; a rerun reports the same, or continues one that ran out of time."""
         if self._result is None or (self._result.verdict == Gap.MISSING and not self._activity_at_alarm):
             self._result = self._run_once()
         if not (self._result.skipped or self._result.headline):
@@ -94,7 +87,8 @@ class KernelItem(PairingItem):
         message = lines_for_terminal(self._result.message)
         if self._result.skipped:
             raise pytest.skip.Exception(message)
-        error = FindingsError(for_terminal(self._result.headline), message + _XFAIL_ADVICE * self.has_xfail)
+        advice = _XFAIL_ADVICE * any(pytest.Item.iter_markers_with_node(self, "xfail"))
+        error = FindingsError(for_terminal(self._result.headline), message + advice)
         if self.config.option.usepdb:
             raise_at_pairing(error, self.item, case_arrays(self.config.stash[RUN].folder.path, self.item))
         raise error
@@ -178,9 +172,6 @@ class UntestableItem(PairingItem):
 
     def runtest(self) -> None:
         pytest.fail(self.problem, pytrace=False)
-
-    def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, self.name
 
 
 # Calls `on_alarm` in the main thread after some seconds, except while debugging. Returns what cancels that.

@@ -63,10 +63,7 @@ def _clock(seconds: float) -> str:
 
 
 class ProgressLine:
-    """A pytest plugin that shows the progress of the run below the output of the terminal reporter.
-
-    Whenever the reporter writes, the line is erased and the cursor is where the reporter left it.
-    """
+    """A pytest plugin that shows the run's progress below the reporter's output, and erases it while that writes."""
 
     def __init__(
         self, reporter: Any, plan: Callable[[], Mapping[str, int]], stage: Callable[[], tuple[int, str]], output: int

@@ -52,17 +52,16 @@ def part_of(item: PairingItem) -> Part:
 
 def part_costs(items: Sequence[KernelItem], seconds: Mapping[str, float]) -> dict[Part, float]:
     """Returns the cost of each part: the known seconds of its items, or else a guess, scaled to the known ones."""
-    guesses = {item.nodeid: _guess(item) for item in items}
+    guesses = {
+        item.nodeid: sum(COSTS[part.backend.tier] * sum(part.families().values()) for part in item.items) or 1.0
+        for item in items
+    }
     known = [name for name in guesses if name in seconds]
     scale = sum(seconds[name] for name in known) / sum(guesses[name] for name in known) if known else 1.0
     costs: defaultdict[Part, float] = defaultdict(float)
     for item in items:
         costs[part_of(item)] += seconds.get(item.nodeid, scale * guesses[item.nodeid])
     return dict(costs)
-
-
-def _guess(item: KernelItem) -> float:
-    return sum(COSTS[part.backend.tier] * sum(part.families().values()) for part in item.items) or 1.0
 
 
 def balance(costs: Mapping[Part, float], count: int) -> dict[Part, int]:

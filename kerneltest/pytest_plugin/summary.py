@@ -71,11 +71,7 @@ def finish(
     folder: Path, *, report: str, failed_tests: Iterable[str] = (), root: str = ".", width: int | None = None,
     verbose: int = 0, stopped: bool = False,
 ) -> Summary:  # fmt: skip
-    """Reconciles a run and writes its page if `report` names its folder. One that cannot be read is incomplete.
-
-    Node ids are relative to `root`, as seen from the folder in which pytest was started. The others are as for
-    `summary_lines`.
-    """
+    """Reconciles a run and writes its page if `report` names its folder; `root` is the folder of node ids."""
     from kerneltest.records.runs import end_run, read_ended
     from kerneltest.report.rerun_commands import pytest_command
     from kerneltest.report.text.lines import Line, LineKind

@@ -29,7 +29,7 @@ from kerneltest.records.files import slug
 from kerneltest.records.journal import Activity, Journal
 from kerneltest.records.record_files import RecordWriter, save_artifacts
 from kerneltest.records.result_cache import ResultCache, keys_before, write_key
-from kerneltest.records.resume import discard_item, read_item
+from kerneltest.records.resume import resume_item
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.report.text.suspect_text import format_failure, headline
 from kerneltest.reproduce.script_writer import save_reproduction
@@ -87,11 +87,9 @@ class SuspectTracker:
         if found is None:
             return
         smallest = found.reproducer
-        if found.outcome.arguments is not None:
+        if (inputs := found.outcome.arguments) is not None:
             part = next(each for each in parts if each.group.name == smallest.record.group)
-            record = save_reproduction(
-                self._folder, smallest.record, part, found.outcome.arguments, self._published_folder
-            )
+            record = save_reproduction(self._folder, smallest.record, part, inputs, self._published_folder)
             smallest = replace(smallest, record=record)
         if found.reduced_script:
             name = f"cases/cut_{smallest.record.case}-{slug(smallest.record.backend)}.py"
@@ -213,8 +211,10 @@ class ItemWorker:
             lines, families = earlier
             self.writer.copy(lines)
             return ItemResult(str(Verdict.PASS), families)
-        if is_new and (records := self._resume(request.name, key)):
-            before = PriorAttempts(records)
+        if is_new and self.setup.settings.resume:
+            is_same = bool(key) and self._keys_before.get(request.name) == key
+            records = resume_item(self.setup.folder, request.name, is_same=is_same)
+            before = PriorAttempts(records) if records else None
         findings: list[Record] = []
         self._kinds.clear()
         for record in records:
@@ -226,7 +226,10 @@ class ItemWorker:
             self._add(record, findings)
             if findings == [record]:
                 self._on_finding(request.name, headline(findings, ()))
-            self._check_device(record)
+            if device_is_lost(record):  # ends this process, or stops using the device
+                process.device_lost = f"since case {record.case}: {record.message.partition(chr(10))[0]}"
+                if process.abort is not None:
+                    process.abort("a device error poisoned its context")
             if findings and request.stops_at_finding:
                 break
         suspects: Sequence[Suspect] = ()
@@ -247,16 +250,6 @@ class ItemWorker:
             self._add(record, findings)
         result = self._result(parts[0], request, records, findings, suspects)
         return replace(result, device_lost=bool(process.device_lost))
-
-    def _resume(self, name: str, key: str) -> list[Record]:
-        """Returns the records of an item in the run that this one resumes. Deletes them if they have another key."""
-        folder = self.setup.folder
-        if not self.setup.settings.resume:
-            return []
-        if key and self._keys_before.get(name) == key:
-            return read_item(folder, name)
-        discard_item(folder, name)
-        return []
 
     @functools.cached_property
     def _keys_before(self) -> Mapping[str, str]:
@@ -327,14 +320,6 @@ class ItemWorker:
         if not record.verdict.is_green:
             findings.append(record)
             self._kinds.add((record.verdict, record.family))
-
-    # Ends this process, or stops using the device, if a case has poisoned the device's context.
-    def _check_device(self, record: Record) -> None:
-        if device_is_lost(record):
-            process = self.cache.process
-            process.device_lost = f"since case {record.case}: {record.message.partition(chr(10))[0]}"
-            if process.abort is not None:
-                process.abort("a device error poisoned its context")
 
     def _abort(self, cause: str) -> None:
         if self._log is not None:

@@ -87,7 +87,7 @@ def _encode(value: Any) -> Any:
 
 # The schema of records, and the first error of a line that violates it, in words.
 
-SCHEMA: Final = 11
+SCHEMA: Final = 12
 _MOST_PROBLEMS = 1000  # errors in one line, since the description of each takes a kilobyte
 _MOST_OF_A_PROBLEM = 1000  # characters of an error, which quotes an invalid value in full
 

@@ -14,7 +14,6 @@ from typing import IO, Any, Literal
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from kerneltest.core.details import Detail
 from kerneltest.core.dtypes import Array, parse_dtype
 from kerneltest.core.failures import RecordError, escape_surrogates
 from kerneltest.core.files import open_inside
@@ -30,16 +29,13 @@ _MOST = 2**16  # interned values; if all values differ, interning costs more tha
 # Fields of records; other backends record the same case soon after.
 _INTERNED = (
     "item", "pairing", "backend", "dtype", "group", "family", "signature", "target", "case", "message", "compared",
-    "tolerance", "special_inputs", "magnitudes", "detail", "defined", "undefined", "reused_from", "bound_fraction",
+    "tolerance", "special_inputs", "detail", "defined", "undefined", "reused_from", "bound_fraction",
     "ulps", "dims", "dtypes", "statics",
 )  # fmt: skip
 
 
 def intern_records(records: Iterable[Record]) -> Iterator[Record]:
-    """Yields equal records in a fraction of the memory, but without the elements of their evidence windows.
-
-    `runs.load_windows` reads those again.
-    """
+    """Yields equal records in a fraction of the memory; `runs.load_windows` reads evidence windows again."""
     known: dict[Hashable, Any] = {}
 
     def once(value: Any) -> Any:  # the first of equal values of one type
@@ -132,7 +128,7 @@ _STRICT_LINES = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, def
 
 
 def _lines_of(name: str, kind: type) -> TypeAdapter[Any]:
-    """Returns the parser of lines `{"schema": 11, NAME: ...}`."""
+    """Returns the parser of lines `{"schema": N, NAME: ...}`."""
     settings = {"__pydantic_config__": _STRICT_LINES}
     return TypeAdapter(
         make_dataclass(f"_{name.title()}Line", [("schema", Literal[SCHEMA]), (name, kind)], namespace=settings)
@@ -181,17 +177,11 @@ def line_of(record: Record) -> bytes:
         record = replace(record, evidence=replace(record.evidence, stderr=shorten(record.evidence.stderr)))
     if len(record.message) > _MOST_TEXT:
         record = replace(record, message=shorten(record.message))
-    if record.detail is not None:
-        record = replace(record, detail=_shorten_detail(record.detail))
+    if (detail := record.detail) is not None:
+        texts = {field.name: getattr(detail, field.name) for field in fields(detail)}
+        changes: Any = {name: shorten(text, _MOST_DETAIL) for name, text in texts.items() if isinstance(text, str)}
+        record = replace(record, detail=replace(detail, **changes))
     return dumps({"schema": SCHEMA, "record": record}).encode()
-
-
-def _shorten_detail(detail: Detail) -> Detail:
-    texts = {field.name: getattr(detail, field.name) for field in fields(detail)}
-    changes: dict[str, Any] = {
-        name: shorten(text, _MOST_DETAIL) for name, text in texts.items() if isinstance(text, str)
-    }
-    return replace(detail, **changes)
 
 
 def shorten(text: str, most: int = _MOST_TEXT) -> str:
@@ -258,10 +248,7 @@ def shard_files(folder: Path, kind: str = "records") -> list[Path]:
 
 
 def read_records(folder: Path) -> Iterator[Record]:
-    """Yields the records of a run, shard by shard in order of name; a shard may be gzipped.
-
-    A truncated last line is dropped. RecordError if a line is corrupt or of another schema.
-    """
+    """Yields the records of a run by shard, also gzipped, but a truncated last line. RecordError for a corrupt line."""
     for shard in shard_files(folder):
         yield from (line.record for line in _read(shard, RECORD_LINE))
 
@@ -279,9 +266,8 @@ def read_some(folder: Path, numbers: Collection[int]) -> Iterator[tuple[int, Rec
             number += 1
 
 
-def read_shard(folder: Path, shard: str) -> Iterator[Record]:
+def read_shard(path: Path) -> Iterator[Record]:
     """Yields the records of one shard, as `read_records` does; none if the shard is missing."""
-    path = folder / f"records-{shard}.jsonl"
     return (line.record for line in (_read(path, RECORD_LINE) if path.exists() else ()))
 
 

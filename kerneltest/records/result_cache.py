@@ -15,10 +15,7 @@ _INDEX = "green/index.json.gz"
 
 
 class ResultCache:
-    """An index of keys and one file of records for each green item, in a store.
-
-    Files that cannot be read count as missing.
-    """
+    """An index of keys and a file of records for each green item; files that cannot be read count as missing."""
 
     def __init__(self, store: DiskStore) -> None:
         self.store = store
@@ -51,10 +48,7 @@ class ResultCache:
         self.store.write(_INDEX, json.dumps(green, indent=0).encode())
 
     def keep(self, item: str, key: str, records: Sequence[Record], when: str) -> None:
-        """Stores the records of a green item of a run that began at `when`.
-
-        Items that compared nothing, or whose records refer to files of their run, are not stored.
-        """
+        """Stores the records of a green item, unless it compared nothing or they refer to files of their run."""
         if all(record.verdict is Verdict.UNAVAILABLE for record in records):
             return
         if any(record.files or record.shown.file or record.shown.script for record in records):
@@ -82,10 +76,7 @@ def write_key(folder: Path, shard: str, item: str, key: str) -> None:
 
 
 def read_keys(folder: Path) -> dict[str, str]:
-    """Returns the key with which each item of a run ran; "" if processes disagree, or if it is unknown.
-
-    Keys of a run that was resumed count only for items that have not run since.
-    """
+    """Returns the key of each item, the latest of a resumed run; "" if processes disagree, or if it is unknown."""
     keys: dict[str, str] = {}
     for path in sorted(folder.glob("keys-*.jsonl")):
         if path.name != f"keys-{BEFORE}.jsonl":

@@ -61,10 +61,7 @@ def _in_any_order(value: object) -> object:
 
 
 def prepare_resume(folder: Path) -> None:
-    """Prepares a folder for resuming: puts the records of each item into a shard of its own, and removes other files.
-
-    Records of whole families whose process died are dropped, since their cases run now. Raises a RecordError.
-    """
+    """Puts the records of each item of a run into a shard, without families that died, and removes other files."""
     old, keys = shard_files(folder), read_keys(folder)
     seen: set[tuple[CellKey, str]] = set()
     written: dict[str, Path] = {}
@@ -88,14 +85,13 @@ def prepare_resume(folder: Path) -> None:
             path.unlink()
 
 
-def read_item(folder: Path, item: str) -> list[Record]:
-    """Returns the records of an item in the run that is resumed."""
-    return list(read_shard(folder, _shard_of(item)))
-
-
-def discard_item(folder: Path, item: str) -> None:
-    """Deletes the records of an item in the run that is resumed, since the item has changed."""
-    (folder / f"records-{_shard_of(item)}.jsonl").unlink(missing_ok=True)
+def resume_item(folder: Path, item: str, *, is_same: bool) -> list[Record]:
+    """Returns the records of an item in the run that is resumed, or deletes them unless the item is the same."""
+    path = folder / f"records-{_shard_of(item)}.jsonl"
+    if is_same:
+        return list(read_shard(path))
+    path.unlink(missing_ok=True)
+    return []
 
 
 def _shard_of(item: str) -> str:
@@ -127,10 +123,7 @@ def _digest_of_whole(plan: Plan, items: Iterable[PlannedItem]) -> str:
 
 
 def merge_plans(runs: Sequence[RunRecords]) -> Plan:
-    """Returns the plan of the run whose shards are given. Items that no shard ran become gaps.
-
-    JoinError if a shard is missing or given twice, a run is no shard, or two shards belong to different runs.
-    """
+    """Returns the plan of the run whose shards are given; a JoinError if one is missing, given twice, or of another."""
     if not runs:
         raise JoinError("there is no run to merge")
     names = [run.name or run.folder.name for run in runs]
@@ -193,10 +186,7 @@ def failed_tests(runs: Sequence[RunRecords]) -> tuple[str, ...]:
 
 
 def copy_files(run: RunRecords, folder: Path) -> None:
-    """Copies a shard's records, reproducers, inputs and artifacts into another folder.
-
-    Raises an OSError, or a RecordError if two shards hold different files of one name.
-    """
+    """Copies a shard's files into another folder. RecordError if two shards hold different files of one name."""
     number = _shard(run.plan, run.name).number
     for path in sorted(path for pattern in _COPIED for path in run.folder.glob(pattern)):
         name = path.relative_to(run.folder).as_posix()

@@ -140,10 +140,7 @@ class RunRecords:
 
 
 def read_runs(folder: Path) -> tuple[RunRecords, ...]:
-    """Reads the run in a folder or, if it holds none, the runs in the folders below it, ordered by name.
-
-    A shard without the other shards of its run is incomplete. RecordError if there is no run, or one cannot be read.
-    """
+    """Reads the run in a folder, or those below it, ordered by name; a RecordError if one is corrupt, or none there."""
     return _require_other_shards(_read_folder(folder))
 
 
@@ -159,10 +156,7 @@ def _read_folder(folder: Path) -> tuple[RunRecords, ...]:
 
 
 def read_all(folders: Sequence[Path]) -> tuple[RunRecords, ...]:
-    """Reads the runs in several folders, as `read_runs` does; their names then begin with the folder's.
-
-    RecordError also if two runs have one name.
-    """
+    """Reads the runs in several folders, whose names begin with the folder's. RecordError if two have one name."""
     if len(folders) == 1:
         return read_runs(folders[0])
     runs: dict[str, RunRecords] = {}
@@ -259,10 +253,7 @@ def read_ended(folder: Path) -> RunRecords:
 
 
 def load_windows(runs: Sequence[RunRecords], findings: Sequence[Record]) -> Mapping[int, Evidence]:
-    """Reads the evidence of findings of some runs with its windows; returns it by the identity of the record.
-
-    RecordError if a run's records cannot be read again, or have changed.
-    """
+    """Reads evidence of findings with its windows, by the record's identity; RecordError if the run has changed."""
     found = {id(record): record.evidence for record in findings if record.evidence is not None}
     lacking = {name for name, evidence in found.items() if evidence.window is not None and not evidence.window.values}
     for run in runs if lacking else ():
@@ -346,10 +337,7 @@ class Overlay:
 
 
 def overlay_runs(given: Sequence[RunRecords]) -> Overlay:
-    """Overlays runs. A cell that several runs served is taken from the run in which it ended worst.
-
-    A run without a name gets that of its folder.
-    """
+    """Overlays runs: a cell comes from the run in which it ended worst. A run's default name is its folder's."""
     runs = tuple(replace(run, name=run.name or run.folder.resolve().name) for run in given)
     serving = _serving(runs)
     cells: dict[CellKey, CellStatus] = {}
@@ -384,10 +372,7 @@ def superseded_backends(runs: Sequence[RunRecords]) -> frozenset[tuple[int, str,
 
 
 def _serving(runs: Sequence[RunRecords]) -> dict[CellKey, list[int]]:
-    """Returns the runs that served each cell: the one in which it ended worst first, later runs before earlier ones.
-
-    A run that lacked the backend counts only if no run served the cell.
-    """
+    """Returns the runs that served each cell, the worst and latest first; without the backend, only if none did."""
     dropped = superseded_backends(runs)
     serving = group_pairs(
         (cell, number)

@@ -9,16 +9,7 @@ from pydantic import Field
 from kerneltest.core.details import Detail
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.evidence import (
-    BudgetPart,
-    Count,
-    Evidence,
-    FileName,
-    Float,
-    Magnitudes,
-    SpecialInput,
-    ValueRelation,
-)
+from kerneltest.records.evidence import BudgetPart, Count, Evidence, FileName, Float, SpecialInput, ValueRelation
 from kerneltest.records.run_plan import CellKey
 
 StaticValue = bool | int | float | str | None  # of a static argument
@@ -92,7 +83,6 @@ class Record:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     statics: Mapping[str, StaticValue] = field(default_factory=dict)
     special_inputs: tuple[SpecialInput, ...] = ()  # the special values among its inputs
-    magnitudes: tuple[Magnitudes, ...] = ()  # the binades of the numbers in its inputs of data
     # defined, undefined: elements of which the oracle asks something, and nothing (`kt.defined`)
     defined: Count = 0
     undefined: Count = 0

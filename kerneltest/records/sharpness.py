@@ -206,10 +206,7 @@ class Informativeness:
         self._ran = self._ran or not (isinstance(record.detail, Unavailable) and record.detail.skipped)
 
     def problems(self, *, elsewhere: Collection[str] = ()) -> list[str]:
-        """Returns why nothing that was compared could have failed, in the whole run or in a pairing.
-
-        Pairings with records `elsewhere`, such as those of other shards, are not judged.
-        """
+        """Returns why nothing that was compared, in the run or a pairing with no record `elsewhere`, could fail."""
         found = [
             f"{name}: {asked.problem}"
             for name, asked in self._by_pairing.items()

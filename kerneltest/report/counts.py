@@ -5,14 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from kerneltest.core.details import (
-    ISSUES,
-    NUMPY_EVALUATION,
-    Contradicted,
-    InternalError,
-    NoPallasCall,
-    Unavailable,
-)
+from kerneltest.core.details import ISSUES, NUMPY_EVALUATION, Contradicted, InternalError, NoPallasCall, Unavailable
 from kerneltest.core.grouping import group_pairs
 from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict
@@ -258,7 +251,10 @@ def record_remarks(records: Iterable[Record]) -> list[str]:
     return [
         *missing_call_remarks(known),
         *contradiction_remarks(known),
-        *lowering_remarks(known),
+        *(
+            f"suspected lowering bug in {count} case{'s' * (count > 1)}: {suspected.text()}"
+            for suspected, count in lowering_bugs(known).most_common()
+        ),
         *undefined_remarks(known),
         *Informativeness(known).remarks(),
         *sharpness_remarks(known),
@@ -282,10 +278,7 @@ def undefined_remarks(records: Iterable[Record]) -> list[str]:
 
 
 def contradiction_remarks(records: Iterable[Record]) -> list[str]:
-    """States in how many cases one evaluation contradicted another, with the first case of each two.
-
-    A fault of kerneltest's own evaluation is to be reported; those of backends are JAX's.
-    """
+    """States in how many cases one evaluation contradicted another, and whose fault each kind is."""
     found = group_pairs(
         ((detail.judge, detail.other), record)
         for record in records
@@ -308,11 +301,3 @@ def missing_call_remarks(records: Iterable[Record]) -> list[str]:
         shown = "; ".join(signatures[:_MOST_SIGNATURES]) + "; ..." * (len(signatures) > _MOST_SIGNATURES)
         lines.append(f"{name}: {len(signatures)} of {len(judged[name])} signatures never reach a pallas_call ({shown})")
     return lines
-
-
-def lowering_remarks(records: Sequence[Record]) -> list[str]:
-    """Lists the lowering bugs that disagreements between backends suggest, the most frequent first."""
-    return [
-        f"suspected lowering bug in {count} case{'s' * (count > 1)}: {suspected.text()}"
-        for suspected, count in lowering_bugs(records).most_common()
-    ]

@@ -31,11 +31,7 @@ def repro_command(folder: str, case: str, backend: str) -> str:
 
 
 def python_lines(plan: Plan, record: Record) -> str | None:
-    """Returns the Python lines that check a record's case; None if no such lines exist.
-
-    Cases that Hypothesis drew exist only as saved inputs, `kt.check` runs neither proofs nor sanitizers, and a pairing
-    may have no importable name.
-    """
+    """Returns Python lines that check a record's case; None if `kt.check` cannot, or the pairing cannot be imported."""
     pairing = PairingId.parse(record.pairing)
     module, name = pairing.file.removesuffix(".py").replace("/", "."), pairing.name
     importable = all(part.isidentifier() and not keyword.iskeyword(part) for part in [*module.split("."), name])

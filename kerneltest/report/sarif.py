@@ -91,9 +91,8 @@ def github_annotations(
         place, text = locate_suspect(suspect, declared.get(suspect.pairing)), describe_suspect(suspect)
         where = {} if Path(place.file).is_absolute() else {"file": place.file, "line": str(place.line or 1)}
         lines = [text.title, text.counts, *text.details]
-        yield _command(
-            "warning" if suspect.known_bug else "error", lines, {**where, "title": f"kerneltest {suspect.id}"}
-        )
+        level = "warning" if suspect.known_bug else "error"
+        yield _command(level, lines, {**where, "title": f"kerneltest {suspect.id}"})
     for run in runs:
         if missing := gaps(run):
             name = f"{run.name}: " if run.name else ""

@@ -47,10 +47,7 @@ class SuiteImportError(UnusableInputError):
 
 
 def import_suite(suite: Path) -> ModuleType:
-    """Imports a test file in a session of pytest that collects nothing else, and no test of it.
-
-    Raises a SuiteImportError if pytest would not collect the file, or it raised, skipped itself or ended the process.
-    """
+    """Imports a test file in a session of pytest that collects nothing else; a SuiteImportError if that fails."""
     picker = _Picker(suite)
     with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(printed):
         pytest.main([*_OPTIONS, str(suite)], plugins=[picker])
@@ -161,11 +158,7 @@ def judge_again(folder: Path, case: str, backend: str = "", timeout: int = 0) ->
 
 
 def run_saved_case(folder: Path, record: Record, pairing: Pairing, backend: Backend, settings: RunSettings) -> Outcome:
-    """Runs and judges a finding's saved inputs, by its pairing as declared for the finding's backend.
-
-    Raises a ReproductionError if the inputs do not fit the pairing, or the backend is unavailable or computes no
-    values.
-    """
+    """Runs and judges a finding's saved inputs; a ReproductionError if they do not fit, or the backend cannot."""
     signature = record_signature(pairing, record)
     if signature is None:
         raise ReproductionError(f"the declaration of {pairing.name} changed: it has no signature {record.signature!r}")

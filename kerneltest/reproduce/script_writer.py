@@ -44,10 +44,7 @@ Description = tuple[object, ...]
 def save_reproduction(
     folder: Path, record: Record, item: Item, arguments: Mapping[str, Array], run_folder: Path | None = None
 ) -> Record:
-    """Saves the inputs of a finding and a script that reproduces it; returns the record with the names of both files.
-
-    Paths in the script are relative to `run_folder`, from which the script will be run; by default `folder`.
-    """
+    """Saves a finding's inputs and a script for `run_folder` (default: `folder`); returns the record with both."""
     assert record.evidence is not None
     file = save_arguments(folder, f"{record.case}-{slug(record.backend)}", arguments)
     record = replace(record, evidence=replace(record.evidence, file=file))

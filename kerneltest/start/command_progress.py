@@ -19,10 +19,7 @@ class TimeLimitError(UnusableInputError):
 
 
 class CommandProgress:
-    """Shows what a command is doing, and interrupts it when its time is over.
-
-    A terminal shows one line, which is replaced. A file gets a line every ten seconds.
-    """
+    """Shows a command's activity (on a terminal, one line; in a file, every 10 s), and interrupts it at its end."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         """Starts the time limit, in seconds; 0 for none."""

@@ -292,12 +292,8 @@ def length_notes(inferred: Mapping[str, InferredLengths]) -> list[str]:
     return notes
 
 
-def backend_notes(target: str) -> list[str]:
-    """Returns a note on the backends of a kernel that names no language."""
-    if not target:
-        return []
-    others = {"gpu": "TPUs", "tpu": "GPUs"}[target]
-    return [f"the kernel names no language, and does not lower for {others} here; remove backends= if it should"]
+_OTHERS = {"gpu": "TPUs", "tpu": "GPUs"}
+_BACKENDS_NOTE = "the kernel names no language, and does not lower for {} here; remove backends= if it should"
 
 
 def integer_notes(declaration: Declaration) -> list[str]:
@@ -426,7 +422,7 @@ def infer_declaration(
         excludes_extremes=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.traced.exact,
         outputs=output_shapes(probe, dims),
         backends=("interpret", target) if target else (),
-        notes=(*assumptions, *length_notes(inferred), *backend_notes(target)),
+        notes=(*assumptions, *length_notes(inferred), *([_BACKENDS_NOTE.format(_OTHERS[target])] if target else [])),
     )
     more = (*integer_notes(declaration), *dtype_notes(probe, declaration.dtypes))
     declaration = replace(declaration, notes=(*declaration.notes, *more))

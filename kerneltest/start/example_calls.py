@@ -225,10 +225,7 @@ class _EndAtLimit:
 
 
 def record_calls(kernel: KernelFunction, script: str, end_if_over: Callable[[], bool]) -> list[Example]:
-    """Runs a script or a pytest node and returns the first distinct calls; zeros stand in for calls that fail here.
-
-    A session of pytest ends after the test at whose end `end_if_over` is true.
-    """
+    """Runs a script or a pytest node, until `end_if_over` after a test; returns the first distinct calls."""
     seen: list[Example] = []
     raised = ""
     with _replace(kernel, _recorder(kernel, seen)):

@@ -25,10 +25,7 @@ _MOST = 6  # slots of equal length of which every pair is tried with another
 
 
 def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> tuple[list[tuple[LengthSlot, ...]], list[str]]:
-    """Infers the slots of each dim of a call, the one that determines its length first, and notes for the author.
-
-    Lengths in further calls separate axes that have equal lengths only by chance.
-    """
+    """Infers the slots of each dim of a call, its length's first, and notes; further calls separate equal axes."""
     groups: list[list[LengthSlot]] = []
     followers: list[LengthSlot] = []
     unknown: list[LengthSlot] = []
@@ -333,11 +330,7 @@ _OTHERS = (17, 129)  # lengths that no language favours
 
 
 def infer_target(probe: Probe, dims: Mapping[str, Sequence[LengthSlot]]) -> str:
-    """Returns `gpu` or `tpu` if a kernel lowers for only one of them; "" if it names a language, or fits both or none.
-
-    The call itself decides, or else calls with other lengths of one dim each. A kernel that lowers for both, but not at
-    all lengths, is for the target that accepts more lengths, provided that it accepts all of them.
-    """
+    """Returns `gpu` or `tpu` if a kernel without language lowers only there, or at all lengths only there; else ""."""
     try:
         if probe.traced.dialects != {"any"}:
             return ""

@@ -97,7 +97,7 @@ def test_a_killed_run_goes_on_to_the_verdicts_of_a_whole_one(
     _killed(tmp_path, 45, *options)
     judged = read_running(tmp_path / "out").records
     with (tmp_path / "out" / "records-torn.jsonl").open("wb") as file:
-        file.write(b'{"schema":11,"record":{"it')  # as a process leaves that is killed while it writes
+        file.write(b'{"schema":12,"record":{"it')  # as a process leaves that is killed while it writes
     run = _start(tmp_path, "--kt-resume", *options)
     said = run.said(120)
     assert "1 failed, 2 passed" in said, said

@@ -75,11 +75,7 @@ def other_generation(traced: Traced, target: Target) -> str:
 
 
 def check_features(traced: Traced, target: Target) -> None:
-    """Checks that a target has what the Mosaic GPU calls of a kernel use.
-
-    Raises a Failure: `unimplemented`, with the line and the targets that have it; `unavailable` if JAX has chosen all
-    that the target lacks for the GPU that the kernel was traced for, and may choose otherwise for the target.
-    """
+    """Raises a Failure if a target lacks what Mosaic GPU calls use; `unavailable` if JAX chose it for another GPU."""
     lacking = sorted(_lacking(traced, target), key=lambda each: each[1].chosen)
     for call, (feature, line, chosen), having in lacking:
         words = f"{target} has no {feature}, which {', '.join(having[:-1])} and {having[-1]} have"
@@ -97,10 +93,7 @@ _SHARED = "shared memory"
 
 
 def check_block(call: Call, target: Target) -> None:
-    """Checks the threads and the cluster of a Mosaic GPU call, which neither JAX nor XLA's compiler does.
-
-    Raises a Failure: `resource_exceeded`, with the numbers and the call's line.
-    """
+    """Checks the threads and the cluster of a Mosaic GPU call, which JAX does not; Failure: `resource_exceeded`."""
     for mesh in core_meshes(call.equation):
         groups, blocks = getattr(mesh, "num_threads", None) or 1, math.prod(getattr(mesh, "cluster", ()))
         if groups * _WARPGROUP > _THREADS:
@@ -121,10 +114,7 @@ def _exceeded(call: Call, resource: str, needed: int, available: int, words: str
 
 
 def check_shared_memory(calls: Sequence[Call], name: str, needed: int, target: Target) -> None:
-    """Checks the shared memory of a lowered kernel, of one of some calls. JAX checks that of the largest GPU.
-
-    Raises a Failure: `resource_exceeded`, with the arrays there and what would fit.
-    """
+    """Checks the shared memory of one kernel by its target, not by JAX's largest GPU; Failure: `resource_exceeded`."""
     if needed > target.shared_memory:
         call = next((call for call in calls if call.name == name), calls[0])
         words = _shared_memory_words([call], needed, target)

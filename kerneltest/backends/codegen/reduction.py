@@ -32,11 +32,7 @@ class ReducedProgram:
 
 
 def reduce_program(traced: Traced, target: Target, failure: Failure, seconds: float = 5.0) -> ReducedProgram | None:
-    """Returns the smallest part of a kernel's jaxpr that still does not lower, after `seconds` at most.
-
-    None if the kernel lowers or fails with another error, if no part fails by itself (because of a parameter of the
-    whole call, for example), if it is not a Triton kernel, or if no part can be written in plain Pallas.
-    """
+    """Returns the smallest part of a kernel that does not lower, as Pallas; None if none is found within `seconds`."""
     found = _failing_call(traced, target, failure)
     if found is None:
         return None

@@ -48,11 +48,7 @@ _INT32 = 2**31 - 1
 
 
 def too_many_programs(grid: Sequence[int]) -> Rule:
-    """Returns the rule for JAX's error about a grid that is too large.
-
-    JAX's Triton lowering (0.10.2, 0.11.2 and 0.12) maps the last two axes of a grid to y and z if they are no longer
-    than 65,535, and all other axes to x.
-    """
+    """Returns the rule for JAX's error about a grid: Triton has only 65,535 programs along y and z."""
     programs = math.prod(grid)
     words = (
         f"the {programs:,} programs of the grid {tuple(grid)} do not fit into one launch, whose x has at most "
@@ -64,10 +60,7 @@ def too_many_programs(grid: Sequence[int]) -> Rule:
 
 
 def check_counts(call: Call) -> None:
-    """Checks for loops whose number of iterations silently overflows the 32 bits of the lowered code.
-
-    Raises a Failure with the call, the number and the line.
-    """
+    """Raises a Failure if a loop's number of iterations silently overflows the 32 bits of the lowered code."""
     for equation, _ in equations_in(call.equation):
         count = equation.params["length"] if primitive_name(equation) == "scan" else 0
         if count > _INT32:
@@ -80,10 +73,7 @@ def check_counts(call: Call) -> None:
 
 
 def check_launch(name: str, grid: Sequence[int], warps: int, target: Target) -> None:
-    """Checks whether a lowered kernel can be launched: its programs along x, y and z, with `warps` each along x.
-
-    Raises a Failure with the axis, its programs and the target's limit.
-    """
+    """Raises a Failure if the programs along x, y, z, or their `warps`, exceed the target's limits."""
     for axis, programs, most in zip("xyz", grid, target.grid, strict=True):
         if programs > most:
             words = (
@@ -214,10 +204,7 @@ def lower(traced: Traced, target: Target) -> tuple[LoweredKernel, ...]:
 
 
 def lower_mosaic_gpu(traced: Traced, target: Target) -> tuple[Any, tuple[LoweredKernel, ...]]:
-    """Lowers a function with Mosaic GPU calls as a whole, since operations on references surround them.
-
-    Returns what JAX's `jax.jit(...).trace(...).lower(...)` returns, and the kernels in it. Failure: as `lower` does.
-    """
+    """Lowers a function with Mosaic GPU calls as a whole; returns JAX's lowered function and its kernels."""
     check_mosaic_gpu(traced, target)
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
     calls = [call for call in traced.calls if call.dialect == "mosaic_gpu"]
@@ -250,10 +237,7 @@ def _explain_layouts(failure: Failure) -> Failure:
 
 
 def check_mosaic_gpu(traced: Traced, target: Target) -> None:
-    """Checks whether a target has what the Mosaic GPU calls of a kernel use, as far as they show it.
-
-    Raises a Failure as `lower` does.
-    """
+    """Raises a Failure if a target lacks what the Mosaic GPU calls of a kernel use, as far as they show it."""
     check_features(traced, target)
     for call in traced.calls:
         if not has_lowering(call.equation):

@@ -45,10 +45,7 @@ class CompileError(Exception):
 def compile_kernel(
     text: str, *, platform: str, arch: int | str, warp: int, warps: int, stages: int, shared_memory: int
 ) -> tuple[dict[str, int], str]:
-    """Compiles Triton IR, as MLIR text, for a target with so many bytes of shared memory; returns facts and assembly.
-
-    Raises a CompileError with verdict `resource_exceeded` or `compile_error`.
-    """
+    """Compiles Triton IR, as MLIR text; returns facts and assembly, or raises a CompileError."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import Language, make_backend

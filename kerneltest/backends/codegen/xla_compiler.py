@@ -15,9 +15,7 @@ from typing import Any
 from kerneltest.backends.codegen.triton_compiler import PTXAS
 from kerneltest.core.children import answer_requests
 
-_ENTRY = re.compile(
-    r"Compiling entry function '(\w+)_mosaic_gpu_kernel' for .*?(?=Compiling entry function|\Z)", re.DOTALL
-)
+_ENTRY = re.compile(r"Compiling entry function '(\w+)_mosaic_gpu_kernel' for .*?(?=Compiling entry function|\Z)", re.S)
 # By the fingerprint of a Mosaic GPU kernel: XLA compiles it once in a process, and ptxas reports it then.
 _reports: dict[str, dict[str, int]] = {}
 

@@ -42,10 +42,7 @@ class SimulatedAtScale:
     precision: Precision
 
     def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
-        """Returns samples of the elements of each output that the programs have written.
-
-        Raises a Failure: wrong uses of memory; `unavailable` if a part of the kernel cannot be simulated in this way.
-        """
+        """Returns samples of what the programs have written. Failure: wrong uses of memory, or `unavailable`."""
         calls = {id(call.equation): call for call in self.traced.calls}
         with jax.default_device(kernel_device("cpu")):
             kernel = PartialKernel(self.traced, lambda e, operands: self._call(calls[id(e)], operands))
@@ -70,10 +67,7 @@ class SimulatedAtScale:
 def run_programs(
     call: Call, kernel: LoweredKernel, operands: Sequence[Any], programs: Array
 ) -> tuple[Launch, list[PagedBuffer]]:
-    """Runs the programs with some linear ids, ascending, on paged buffers.
-
-    The launch's `checker` has checked the accesses; the buffers are the outputs.
-    """
+    """Runs programs by ascending linear id on paged buffers; the launch's `checker` has checked the accesses."""
     inputs, outputs, hints = allocate(
         call, kernel, lambda array, number: _buffer(array, None if number is None else _virtual_array(operands[number]))
     )
@@ -93,10 +87,7 @@ def faults_on_zeros(call: Call, kernel: LoweredKernel, programs: Array) -> list[
 
 
 def select_programs(call: Call, kernel: LoweredKernel) -> Array:
-    """Returns the linear ids of the programs to run: at both ends, where an index reaches a power of two, and others.
-
-    Raises a Failure: `unavailable`, if one program takes too long.
-    """
+    """Returns the linear ids of programs to run: at both ends, where an index reaches a power of two, and others."""
     x, y, z = kernel.grid
     count = x * y * z
     if not count:

@@ -156,10 +156,7 @@ class IRInterpreter:
         self.environment.update(zip(op.results, results, strict=True))
 
     def postpone_loop(self, op: Operation, carried: Sequence[Value], trips: int | None) -> Sequence[Value] | None:
-        """Returns the results of a loop that is run later, or None if it is to be run now.
-
-        `carried` are the values that the first iteration starts with; `trips` is None if unknown.
-        """
+        """Returns the results of a loop that runs later, or None; `trips` is None if unknown."""
         return None
 
     # Values
@@ -227,11 +224,7 @@ _MOST_UNROLLED = 128
 
 
 class Recorder(IRInterpreter):
-    """An interpreter for which loaded values are slots of a tape.
-
-    Loads and stores whose elements are known are checked now, once for all cases. Loops that depend on loaded values
-    are run by an interpreter of their own when the tape reaches them.
-    """
+    """An interpreter that records a tape: known accesses are checked now, and loops that depend on loads run later."""
 
     def __init__(self, launch: Launch, tape: Tape) -> None:
         super().__init__(launch, {}, None)

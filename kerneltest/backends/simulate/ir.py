@@ -146,10 +146,7 @@ class Region:
         return set(self.yields).union(*(op.uses() for op in self.operations))
 
     def function(self) -> Callable[..., tuple[Array, ...]]:
-        """Returns a region of pure computation as a function of an array for each argument, which returns a tuple.
-
-        Raises a Failure: `unimplemented`, for an operation without a rule.
-        """
+        """Returns a region of pure computation as a function of arrays. Failure: an operation has no rule."""
         steps = [(op.semantics.rule(op).compute, op.operands, op.results) for op in self.operations]
 
         def run(*arguments: Array) -> tuple[Array, ...]:

@@ -28,10 +28,7 @@ _NO_PROGRAM = np.iinfo(np.int64).max
 
 @dataclass(slots=True)
 class Accessors:
-    """The programs that accessed each element of a buffer in one way: the least and the greatest of their linear ids.
-
-    `access` is the number of the latest access.
-    """
+    """The programs that accessed each element in one way: the least and greatest linear id, and the latest access."""
 
     first: Array
     last: Array
@@ -440,10 +437,7 @@ def intersect_masks(masks: Sequence[Array], axes: int) -> Array:
 
 
 def depends_on_undefined(where: Sequence[Array], undefined: Sequence[Array | None]) -> bool:
-    """Returns whether the offset or a mask of a lane is undefined that no defined mask disables.
-
-    `where` are the offsets, followed by masks, and `undefined` the undefined elements of each.
-    """
+    """Returns the lanes whose offset or a mask (`where`) is undefined, and that no defined mask disables."""
     if all(lanes is None for lanes in undefined):
         return False
     lanes, *of_masks = dense_masks(where, undefined)

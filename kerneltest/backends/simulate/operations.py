@@ -137,10 +137,7 @@ NAMES = (*_REAL, *_INTEGER)
 
 
 def _external(op: Operation) -> Rule:
-    """Returns the function of a vendor's library that the attribute `symbol` names.
-
-    Raises a Failure: `unavailable`, with the name of a function that the simulator does not support.
-    """
+    """Returns the vendor's function that `symbol` names; a Failure, `unavailable`, if it is not supported."""
     name = plain_name(op.attributes["symbol"])
     if name not in NAMES:
         raise unsupported_failure(f"function {name}", op.place)

@@ -25,10 +25,7 @@ Overflow = Callable[[int], tuple[str, int]]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ShadowValue:
-    """The exact value, int64 or bool, of an array whose computation overflowed, and the first operation that did.
-
-    Shadow values are found by the identity of the array, so it is kept alive.
-    """
+    """The exact value of an array, kept alive, whose computation overflowed, and the first operation that did."""
 
     value: Array
     exact: Array
@@ -131,11 +128,7 @@ class OverflowInterpreter(IRInterpreter):
         return shadow.exact if shadow is not None else array.astype(np.int64) if array.dtype != np.bool_ else array
 
     def _note(
-        self,
-        result: Value,
-        exact: Array,
-        shadows: Sequence[ShadowValue | None],
-        cause: Overflow = lambda row: ("", 0),
+        self, result: Value, exact: Array, shadows: Sequence[ShadowValue | None], cause: Overflow = lambda row: ("", 0)
     ) -> None:
         array = array_of(result)
         if (exact != array).any():

@@ -35,10 +35,7 @@ B = TypeVar("B", bound=SimulatedBuffer)
 def allocate(
     call: Call, kernel: LoweredKernel, make: Callable[[CallArray, int | None], B]
 ) -> tuple[list[B], list[B], dict[str, str]]:
-    """Returns the input buffers of a lowered call, its output buffers, and the hints of an `AccessChecker`.
-
-    `make` makes the buffer of an array, given the number of an input, or None for an output with memory of its own.
-    """
+    """Returns input and output buffers, and hints for an `AccessChecker`; `make` takes an input's number or None."""
     inputs, outputs = call_arrays(call)
     read = [make(array, number) for number, array in enumerate(inputs)]
     shared = {output: read[number] for output, number in kernel.aliases.items()}
@@ -54,10 +51,7 @@ def new_launch(
     programs: Array,
     arguments: Sequence[int | np.generic] | None = None,
 ) -> tuple[Launch, list[BufferPointer | Array]]:
-    """Returns a launch of some programs, which have accessed nothing yet, and the arguments of their function.
-
-    `arguments` are those of a `LoweredKernel`.
-    """
+    """Returns a launch of some programs of a `LoweredKernel`, and the arguments of their function."""
     for buffer in outputs:
         buffer.writable = True
     buffers = [*inputs, *outputs]
@@ -69,14 +63,9 @@ def new_launch(
 
 
 class Simulation:
-    """One Pallas call and its memory.
+    """One Pallas call and its memory; an output that shares an input's memory is the same buffer.
 
-    Args:
-      inputs, outputs: buffers in the function's order of arguments. An output that shares an input's memory is the same
-        object as the input.
-      hints: possible causes of an access past a buffer's end, by the buffer's name.
-      programs: the linear ids of the programs to run; by default all, for each copy that the buffers hold.
-      arguments: as for `new_launch`.
+    `programs` are linear ids; by default all, for each copy that the buffers hold. The others are as for `new_launch`.
     """
 
     def __init__(
@@ -165,11 +154,7 @@ _UNKNOWN = Semantics()
 
 
 def parse_body(bytecode: bytes, *, complete: bool = False, reader: "TritonReader | None" = None) -> Region:
-    """Returns the body of a module's only function.
-
-    `complete` includes the location of every operation, and computations whose results are unused. Raises a Failure:
-    `unavailable`, for unknown types and for what jaxlib cannot read.
-    """
+    """Returns the body of a module's only function, `complete` with all locations and unused computations, or not."""
     try:
         with triton_body(without_descriptors(bytecode)) as body:
             return (reader or TritonReader(complete)).region(body)

@@ -19,13 +19,7 @@ from kerneltest.backends.simulate.simulation import Simulation, TritonReader, al
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_promotable
 from kerneltest.core.precision import FLOAT32
 from kerneltest.core.targets import TARGETS
-from kerneltest.numerics.rounding_model import (
-    fits,
-    is_short,
-    largest_error_of_sums,
-    largest_rounding,
-    noise_of,
-)
+from kerneltest.numerics.rounding_model import fits, is_short, largest_error_of_sums, largest_rounding, noise_of
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import rows_of
@@ -66,12 +60,7 @@ def _body(code: bytes, promotes: bool) -> Region:
 class _Samples:
     """Samples of a few cases, in which each operation is rounded at random as in a `SampleArithmetic`.
 
-    Args:
-      how: holds the arithmetic.
-      inputs: the dtypes of the kernel's arrays.
-      first, count: the samples among those of each case; number 0 is not rounded.
-      cases: of which each has the same noise.
-      programs: of one sample.
+    There are `count` of each case, from the `first` on; number 0 is not rounded. Each case has the same noise.
     """
 
     def __init__(

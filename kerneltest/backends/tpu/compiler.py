@@ -27,11 +27,7 @@ _BUNDLES = re.compile(r"total scheduled bundles:\s+(\d+)")
 
 
 def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]:
-    """Compiles StableHLO bytecode for a topology, as `get_topology_desc` takes it: `v5e:2x2`.
-
-    Returns the bytes of VMEM and SMEM of the kernels, scheduled bundles of instructions, and bytes moved from and to
-    main memory, from libtpu's dumps in `folder`.
-    """
+    """Compiles StableHLO for a topology (`v5e:2x2`); returns VMEM, SMEM, bundles and bytes moved, by libtpu's dumps."""
     from kerneltest.trace.jax_compat.abstract_devices import compile_for_devices, device_of
 
     try:

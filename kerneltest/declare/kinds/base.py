@@ -25,37 +25,21 @@ Namespace = Any  # NumPy, or such a namespace
 
 @dataclass(frozen=True, slots=True)
 class ArrayArgument:
-    """The declaration of an array argument, or of one leaf of a pytree.
+    """The declaration of an array argument, or of one leaf of a pytree."""
 
-    Attributes:
-      shape: its axes, outermost first: dims, fixed lengths, or products and sums of them.
-      dtypes: names of the dtypes it may have. Arguments that declare the same several dtypes change together.
-      role: the name of its kind, such as `data`, `mask` or `index`.
-      domain: the values that data may have, for all dtypes or by dtype.
-      bounded_by: the axis that an index points into, a length counts or a partition divides; None for its last axis.
-      exhaustive: the parts of a partition add up to all of `bounded_by`, and offsets end there.
-      mask_values: the value of a masked element and that of a visible one.
-      derivation: how it follows from other arguments.
-      sentinel: an integer that stands for no index; None if there is none.
-      least: the least position or count.
-      structure: a function from an array (float64) to the nearest one that the kernel takes; None for any.
-      on: dtypes that replace `dtypes` on some backends, by pattern.
-      problem: a mistake in the declaration, to be reported with the argument's name; "" if there is none.
-    """
-
-    shape: tuple[Axis, ...]
-    dtypes: tuple[str, ...]
-    role: str = "data"
-    domain: Domain = EVERYTHING
-    bounded_by: Axis | None = None
-    exhaustive: bool = False
-    mask_values: tuple[float, float] = (0, 1)
-    derivation: Derivation | None = None
-    sentinel: int | None = None
-    least: int = 0
-    structure: Callable[[Array], Array] | None = None
-    on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    problem: str = ""
+    shape: tuple[Axis, ...]  # its axes, outermost first
+    dtypes: tuple[str, ...]  # that it may have; arguments that declare the same several dtypes change together
+    role: str = "data"  # the name of its kind
+    domain: Domain = EVERYTHING  # the values that data may have, for all dtypes or by dtype
+    bounded_by: Axis | None = None  # that an index points into, a length counts or a partition divides
+    exhaustive: bool = False  # whether the parts of a partition add up to all of `bounded_by`, and offsets end there
+    mask_values: tuple[float, float] = (0, 1)  # of a masked element and of a visible one
+    derivation: Derivation | None = None  # how it follows from other arguments
+    sentinel: int | None = None  # an integer that stands for no index
+    least: int = 0  # the least position or count
+    structure: Callable[[Array], Array] | None = None  # from an array (float64) to the nearest one that is admitted
+    on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dtypes on some backends, by pattern
+    problem: str = ""  # a mistake in the declaration
 
     @property
     def kind(self) -> "ArgumentKind":
@@ -157,23 +141,14 @@ class Slot:
         return self.coerce(np.asarray(min(max(number, low), high)).astype(self.dtype))
 
     def sample(self, rng: Rng, *, exact: bool = False) -> Array:
-        """Returns random values, in the slot's dtype.
+        """Returns random values, in the slot's dtype; if `exact`, integers on which a kernel's arithmetic is exact.
 
-        Args:
-          rng: the source of randomness.
-          exact: data are integers so small that a kernel's arithmetic on them is exact.
-
-        Raises:
-          ValueError: no values meet the constraints, such as a permutation of fewer elements than it has.
+        ValueError: no values meet the constraints, such as a permutation of fewer elements than it has.
         """
         return self.repair(self.kind.sample(self, rng, exact))
 
     def repair(self, values: Array) -> Array:
-        """Returns valid values near some numbers, in the slot's dtype; numbers that are valid stay as they are.
-
-        Raises:
-          ValueError: as in `sample`, or the dtype is too narrow for a position or a count.
-        """
+        """Returns valid values near some numbers, in the slot's dtype; valid ones stay. Raises as `sample`."""
         valid = np.asarray(self.kind.repair(self, values))
         if self.kind.counts and is_integer(self.dtype) and valid.size:
             greatest, most = int(valid.max()), int(ml_dtypes.iinfo(self.dtype).max)
@@ -257,13 +232,7 @@ class ArgumentKind:
         return np.zeros(0, slot.dtype)
 
     def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
-        """Returns the values at some positions of an array too large for memory, as integers or booleans.
-
-        Args:
-          position: an array of 64-bit integers for each axis; they broadcast to a common shape.
-          code: the code of each position, of that shape.
-          xp: the arrays' namespace: NumPy, or a compatible one.
-        """
+        """Returns values at positions (by axis, int64) of an array too large for memory, with their codes."""
         raise NotImplementedError
 
     def pass_value(self, values: XpArray, *, oracle: bool) -> XpArray:
@@ -306,15 +275,7 @@ def array_argument(
     problem: str = "",
     **fields: Any,
 ) -> ArrayArgument:
-    """Returns an array argument; if its author's declaration is wrong, one whose `problem` says why.
-
-    Args:
-      shape, dtypes, domain, on: as the author gave them, in the form that `kt.array` takes.
-      role: the name of its kind.
-      bounded_by: the axis that bounds its values, as its author gave it; None for its own last axis.
-      problem: a mistake that the kind has found already; "" if there is none.
-      fields: others of `ArrayArgument`.
-    """
+    """Returns an array argument, given as to `kt.array`; for a wrong declaration, one whose `problem` says why."""
     try:
         if problem:
             raise ValueError(problem)

@@ -129,11 +129,7 @@ class Index(Positions):
         return greatest
 
     def edge_values(self) -> Sequence[EdgeValues]:
-        return [
-            EdgeValues(self.ends),
-            EdgeValues(self.ends_reversed),
-            *super().edge_values(),
-        ]
+        return [EdgeValues(self.ends), EdgeValues(self.ends_reversed), *super().edge_values()]
 
     def ends(self, slot: Slot, rng: Rng) -> Array:
         """The least and the greatest position, and the positions next to them."""

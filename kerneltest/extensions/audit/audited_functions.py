@@ -51,11 +51,7 @@ _TEST_FOLDERS = ("test", "tests", "testing")
 
 
 def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -> list[AuditedFunction]:
-    """Returns the functions that reach a Pallas call, by file and line.
-
-    Private functions are included only if no public function reaches them. The program includes the sources of the
-    pairings; `root` is the folder or file to audit.
-    """
+    """Returns functions below `root` that reach a Pallas call, in order; private ones if no public one reaches them."""
     paired = {place for pairing in pairings for place in kernels_of(pairing, program)}
     kernels = [
         place
@@ -72,9 +68,7 @@ def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -
         if not place.path.is_relative_to(root.resolve()) or (not _is_public(place) and callers):
             continue
         callers = [each for each in callers if each not in reached[place]]
-        representative = min(
-            (each for each in paired if place in reached[each]), key=lambda each: each.name, default=None
-        )
+        representative = min((top for top in paired if place in reached[top]), key=lambda each: each.name, default=None)
         top = representative or min(callers, key=lambda each: each.name, default=None)
         through = top.name if top is not None and place not in paired else ""
         where = f"{relative_path(str(place.path))}:{program.definition(place).def_line}"
@@ -208,10 +202,7 @@ class _PairingCollector:
 def gather(
     paths: Sequence[Path], wanted: Collection[Path], progress: CommandProgress
 ) -> tuple[list[Pairing], list[str]]:
-    """Returns the pairings of the test files below some folders, and the errors of files that cannot be imported.
-
-    pytest reads its configuration as always. It imports only `wanted` files, which are absolute paths.
-    """
+    """Returns the pairings of the `wanted` test files (absolute paths) below some folders, and errors of imports."""
     collector = _PairingCollector(wanted, progress)
     options = ["--collect-only", "-q", "-p", "kerneltest", "-p", "no:cacheprovider", "--kt-backends", "interpret"]
     options.append(f"--kt-timeout={math.ceil(progress.seconds)}")  # pytest plans what it collects

@@ -216,17 +216,15 @@ class Program:
             if (own := ".".join(parts[:size])) in module.definitions:
                 return QualifiedName(module.path, own)
         if parts[0] in module.imports:
-            return self._resolve_absolute([*module.imports[parts[0]].split("."), *parts[1:]], seen)
+            whole = [*module.imports[parts[0]].split("."), *parts[1:]]
+            for size in range(len(whole) - 1, 0, -1):
+                other = self.find_module(".".join(whole[:size]))
+                if other is not None and (found := self.resolve(other, ".".join(whole[size:]), seen)):
+                    return found
+            return None
         for star in module.stars:
             other = self.find_module(star)
             if other is not None and (found := self.resolve(other, name, seen)):
-                return found
-        return None
-
-    def _resolve_absolute(self, parts: Sequence[str], seen: set[tuple[Path, str]]) -> QualifiedName | None:
-        for size in range(len(parts) - 1, 0, -1):
-            module = self.find_module(".".join(parts[:size]))
-            if module is not None and (found := self.resolve(module, ".".join(parts[size:]), seen)):
                 return found
         return None
 
@@ -253,11 +251,8 @@ class Program:
         reaching = {
             QualifiedName(m.path, name) for m in self.modules.values() for name, d in m.definitions.items() if d.enters
         }
-        return _closure(reaching, self._naming)
-
-    @cached_property
-    def _naming(self) -> Mapping[QualifiedName, Collection[QualifiedName]]:
-        return group_pairs((each, place) for place, named in self.named_by.items() for each in named)
+        naming = group_pairs((each, place) for place, named in self.named_by.items() for each in named)
+        return _closure(reaching, naming)
 
     def does_import(self, path: Path, wanted: str) -> bool:
         """Returns whether a file imports a package, itself or through other files of the program."""

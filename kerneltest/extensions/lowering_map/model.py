@@ -221,10 +221,7 @@ class LoweringChange:
 
 
 def compare_maps(old: LoweringMap, new: LoweringMap) -> tuple[LoweringChange, ...]:
-    """Returns the changes, over the primitives and targets that both maps have.
-
-    Raises a MapError if the maps have nothing in common, or only one was compiled.
-    """
+    """Returns the changes, over what both maps have; a MapError if that is nothing, or only one was compiled."""
     if bool(old.compilers) != bool(new.compilers):
         raise MapError("only one of the maps was compiled: measure both with --compile, or both without")
     targets = set(old.targets) & set(new.targets)
@@ -433,9 +430,7 @@ def describe_targets(targets: Sequence[str]) -> str:
     if unknown := [name for name in targets if name not in known]:
         raise MapError(f"unknown target {', '.join(unknown)}; known are {', '.join(known)}")
     described = [known[name] for name in targets or known]
-    return json.dumps(
-        [{field: getattr(each, field) for field in _FIELDS if hasattr(each, field)} for each in described]
-    )
+    return json.dumps([{field: getattr(one, field) for field in _FIELDS if hasattr(one, field)} for one in described])
 
 
 def _python_command(version: str, python: str, compiled_for: Sequence[str]) -> list[str]:

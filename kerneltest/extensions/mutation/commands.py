@@ -26,9 +26,7 @@ def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @command(
-    105,
-    "judge pairings by the bugs that they find in mutants of their kernels; 1 below --least",
-    _add_mutate_arguments,
+    105, "judge pairings by the bugs that they find in mutants of their kernels; 1 below --least", _add_mutate_arguments
 )
 def _mutate(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import BACKENDS

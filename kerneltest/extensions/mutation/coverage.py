@@ -54,11 +54,7 @@ class PairingCoverage:
 
 
 def measure_coverage(pairing: Pairing, pairing_id: str, depth: str, seconds: float = 0.0) -> PairingCoverage:
-    """Evaluates the planned cases of values on a kernel, and records what they exercise.
-
-    The cases of a signature are left out if they take longer than some seconds; 0 for no limit. Raises an
-    UnfitPairingError if interpret mode runs no case.
-    """
+    """Evaluates the planned cases of values, for some seconds a signature, and records what they exercise."""
     coverage, cache = PairingCoverage(), Cache()
     journal = cache.process.journal
     with without_debugging(), limit_time(journal, seconds):

@@ -494,10 +494,8 @@ class MutationSession:
     def _deeper(self) -> list[KernelCases]:
         planned = self._planned
         deeper = DEPTHS[DEPTHS.index(planned.depth) + 1 :] or DEPTHS[-1:]
-        settings = RunSettings(depth=deeper[0], seed=planned.seed)
-        plan = plan_pairing(
-            self.pairing, planned.pairing_id, [EvaluatedInterpret("interpret")], settings, self._journal
-        )
+        settings, backend = RunSettings(depth=deeper[0], seed=planned.seed), EvaluatedInterpret("interpret")
+        plan = plan_pairing(self.pairing, planned.pairing_id, [backend], settings, self._journal)
         parts: list[KernelCases] = []
         for item in plan.items:
             if item.group.name in VALUES and not item.backend.unavailable():

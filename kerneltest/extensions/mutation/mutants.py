@@ -51,10 +51,7 @@ def find_mutants(jaxpr: ClosedJaxpr, operators: Collection[Operator]) -> Iterato
 
 
 def apply_mutant(jaxpr: ClosedJaxpr, mutant: KernelMutant) -> ClosedJaxpr | None:
-    """Returns a jaxpr with located equations as the mutant has it; None if it has none of the mutant's equations.
-
-    Raises any exception if an equation cannot be changed in this way.
-    """
+    """Returns a jaxpr with the mutant's change, None if it has none of its equations; raises what making it raises."""
     operator = OPERATORS.get(mutant.operator)
     assert operator is not None
     place = mutant.file, mutant.line, mutant.column

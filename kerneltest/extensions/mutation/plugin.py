@@ -14,8 +14,6 @@ from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
 from kerneltest.pytest_plugin.pytest_run import RUN
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kerneltest.execute.item import Item
     from kerneltest.records.schema import MutationScore
 
@@ -103,6 +101,3 @@ class MutantItem(PairingItem):
             pytest.skip(text)
         if (score.share or 0.0) < least:  # without a judged mutant, the score is 0
             pytest.fail(f"{text}\n--kt-mutate-least asks for {least:.1%}", pytrace=False)
-
-    def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, self.name

@@ -98,11 +98,9 @@ class Advice:
     alarms: int  # the number of cases in which the kernel itself then has a finding: it or the oracle may be wrong
 
     def __str__(self) -> str:
-        example = self.found[0].kill
-        assert example is not None
-        count = (
-            f"finds {len(self.found)} of {self.of} remaining mutants, one by {example.family} at {example.signature}"
-        )
+        first = self.found[0].kill
+        assert first is not None
+        count = f"finds {len(self.found)} of {self.of} remaining mutants, one by {first.family} at {first.signature}"
         alarm = f"; the kernel itself then has {self.alarms} findings, which you should look at first"
         return f"{self.text}: {count}{alarm if self.alarms else ''}"
 
@@ -115,10 +113,7 @@ def advise(
     report: Callable[[str], None],
     journal: Journal,
 ) -> list[Advice]:
-    """Tries changes of a declaration on mutants that survived, in interpret mode. A journal notes the evaluations.
-
-    Returns the changes that find some, in the order in which they were tried, each on the mutants that were left.
-    """
+    """Returns the changes of a declaration that find mutants which survived, each tried on those that were left."""
     left, found = list(survivors), []
     for text, other, its_depth in _options(pairing, depth):
         if not left:

@@ -55,10 +55,7 @@ def import_pairings(suite: Path) -> dict[str, Pairing]:
 
 
 def find_pairings(place: str) -> dict[str, Pairing]:
-    """Returns the pairings of a test file, or the one that `FILE::NAME` names, by node id.
-
-    Raises a SuiteImportError if the file cannot be imported, an UnusableInputError if it has no such pairing.
-    """
+    """Returns the pairings of a file, or that of `FILE::NAME`, by node id; an UnusableInputError if there is none."""
     chosen = PairingId.parse(place)
     try:
         pairings = import_pairings(Path(chosen.file))
@@ -182,10 +179,7 @@ class MutationPool:
 def judge_pairing(
     task: Task, pairing: Pairing, pool: MutationPool, *, with_advice: bool, lists_all: bool
 ) -> dict[str, Any]:
-    """Judges a pairing, prints the result, and returns it as data; its score is None without mutants.
-
-    It looks for declarations that find survivors `with_advice`, and `lists_all` mutants rather than survivors.
-    """
+    """Judges a pairing, prints the result, and returns it as data; its score is None without mutants."""
     progress = CommandProgress()
     progress.show(f"{task.pairing_id}: making mutants")
     try:

@@ -236,11 +236,7 @@ class FormLearner:
         self.until = time.monotonic() + _SECONDS
 
     def learn(self) -> Forms:
-        """Returns the forms.
-
-        Raises Undecided if a number has no formula or no test tells forms apart, a Failure if the kernel lowers
-        nowhere.
-        """
+        """Returns the forms. Undecided if a number has no formula, or no test tells forms apart."""
         for row in sample_sizes(self.pairing, self.rng):
             self._lower(self._admitted_near(row))
         if not self.seen and self.refused:
@@ -298,7 +294,8 @@ class FormLearner:
                 cost = float(sum(self._fit_form(part, when)[0] is None for part in parts))
                 cost = cost if cost < 2 else math.inf
             else:
-                cost = sum(_entropy([labels[row] for row in part]) for part in parts)
+                counts = ((n, len(part)) for part in parts for n in Counter(labels[row] for row in part).values())
+                cost = -sum(n * math.log(n / size) for n, size in counts)  # the entropy
             if cost < (best[0] if best else math.inf):
                 best = cost, test
             if cost == 0:
@@ -344,9 +341,7 @@ class FormLearner:
                 if all(len(lengths) >= _NEW_LENGTHS for lengths in known.values()):
                     break
                 length = self.rng.choice((4, 40, 300))
-                row = self._admitted_near(
-                    tuple((name, random_length(dim, self.rng, length)) for name, dim in dims.items())
-                )
+                row = self._admitted_near(tuple((n, random_length(dim, self.rng, length)) for n, dim in dims.items()))
                 fresh = row not in self.seen and row not in self.refused and form.covers(dict(row))
                 if fresh and any(length not in known.get(name, {length}) for name, length in row):
                     for name, length in row:
@@ -396,8 +391,3 @@ def _split(seen: Samples, test: SizeTest) -> tuple[Samples, Samples]:
     for row, code in seen.items():
         parts[not test(dict(row))][row] = code
     return parts
-
-
-def _entropy(labels: Sequence[object]) -> float:
-    counts = Counter(labels)
-    return -sum(n * math.log(n / len(labels)) for n in counts.values())

@@ -114,10 +114,7 @@ class SizeTest:
 
 
 class FormulaLanguage:
-    """The atoms, monomials and tests that may occur in the formulas of a kernel with some dims and blocks.
-
-    JAX may address arrays of more than `most` elements by wider integers; it is 0 if no array has as many.
-    """
+    """The atoms, monomials and tests of formulas; arrays of over `most` elements may have wider integers (0: none)."""
 
     def __init__(self, dims: Sequence[str], blocks: Sequence[int], most: int = 0) -> None:
         self.most = most
@@ -203,10 +200,7 @@ def evaluate_formula(formula: Polynomial, language: FormulaLanguage, sizes: Size
 
 
 def index_forms(offset: Polynomial, shape: Sequence[Polynomial]) -> Iterator[tuple[Polynomial, ...]]:
-    """Yields ways to write an offset as the sum of indices times strides, the likeliest first.
-
-    That the indices are within their axes is not implied and must be proved.
-    """
+    """Yields ways to write an offset as indices times strides, the likeliest first; their bounds are unproved."""
     strides = [product(shape[axis + 1 :]) for axis in range(len(shape))]
     if any(len(stride.terms) != 1 for stride in strides):
         return
@@ -223,10 +217,7 @@ def index_forms(offset: Polynomial, shape: Sequence[Polynomial]) -> Iterator[tup
 
 
 def split_multiple(offset: Polynomial, stride: Polynomial, lengths_too: bool) -> tuple[Polynomial, Polynomial]:
-    """Returns the quotient and the remainder of an offset by a stride of a single term.
-
-    `lengths_too`: whether constant multiples of the stride, such as `-n` in `i n - n + j`, belong to the quotient.
-    """
+    """Returns quotient and remainder by a one-term stride; `lengths_too`: multiples of it, as `-n`, in the quotient."""
     if stride == ONE:
         return offset, ZERO
     ((names, factor),) = stride.terms

@@ -259,11 +259,7 @@ class LoweredCode(Generic[N]):
 
 
 def lower_calls(pairing: Pairing, signature: Signature, target: Target) -> tuple[LoweredCode[int], ...]:
-    """Lowers each Triton call of a kernel at the sizes of a signature.
-
-    Raises a Failure if the kernel refuses these sizes or does not lower at them, Undecided if a call cannot be
-    followed.
-    """
+    """Lowers a kernel's Triton calls at a signature's sizes. Failure: it does not lower; Undecided: unknown code."""
     traced = trace(pairing, signature, target.platform)
     jaxpr = traced.jaxpr.jaxpr
     leaves = dict(zip(jaxpr.invars, (path for path, _ in signature.dtypes), strict=True))
@@ -288,10 +284,7 @@ def lower_calls(pairing: Pairing, signature: Signature, target: Target) -> tuple
 
 
 def parse_code(bytecode: bytes) -> Region:
-    """Parses the body of a lowered call.
-
-    Raises a Failure if Triton refuses it, as it does tensors that are too long, Undecided if it has unknown types.
-    """
+    """Parses the body of a lowered call. Failure: Triton refuses it; Undecided: it has unknown types."""
     try:
         return parse_body(bytecode)
     except Failure as failure:
@@ -314,9 +307,7 @@ def _operand_origins(jaxpr: Jaxpr, wanted: JaxprEqn, leaves: Mapping[Var, str]) 
             return operands
         for inner in inner_jaxprs(equation):
             paths = operands if called_jaxpr(equation) is not None else [""] * len(inner.invars)
-            found = _operand_origins(
-                inner, wanted, {v: path for v, path in zip(inner.invars, paths, strict=True) if path}
-            )
+            found = _operand_origins(inner, wanted, {v: p for v, p in zip(inner.invars, paths, strict=True) if p})
             if found is not None:
                 return found
         if len(operands) == 1 and (kind_of(equation) is Kind.MOVE or _is_widening(equation)):

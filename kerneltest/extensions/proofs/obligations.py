@@ -60,12 +60,6 @@ def size_constraints(pairing: Pairing, shapes: Iterator[tuple[Polynomial, ...]])
     return conditions
 
 
-def unbounded_assumption(pairing: Pairing) -> str:
-    """Returns the assumption about lengths without a declared bound, in words, or ""."""
-    free = [name for name, dim in pairing.dims.items() if max_length(dim) is None]
-    return f"every array has fewer than 2^31 elements ({', '.join(free)} can be of any length)" if free else ""
-
-
 def candidate_sizes(pairing: Pairing, form: Form) -> Iterator[Sizes]:
     """Yields admitted sizes of a form: small ones first, then the largest."""
     rng = random.Random(1)
@@ -322,10 +316,7 @@ class FormVerifier:
         return self.symbols.dependencies({name for each in obligation.negation for name in each.names})
 
     def obligations(self) -> list[Obligation]:
-        """Returns all obligations.
-
-        Raises Undecided if the premises contradict the sizes at which the code was lowered: anything would follow.
-        """
+        """Returns all obligations. Undecided if the premises, which imply anything then, contradict each other."""
         tautologies = ([access.enabled | ~access.enabled] for access in self.accesses)
         rows = [dict(row) for row in self.form.seen]
         if not all(any(self.check(each, row).kind == "sat" for row in rows) for each in tautologies):
@@ -452,8 +443,8 @@ def describe_conditions(
     yield f"dtypes and static arguments are {replace(signature, dims=())}" + (f", and {cut}" if cut else "")
     if limits := "; ".join(_declared_limits(pairing)):
         yield f"lengths are as declared: {limits}"
-    if free := unbounded_assumption(pairing):
-        yield free
+    if free := ", ".join(name for name, dim in pairing.dims.items() if max_length(dim) is None):
+        yield f"every array has fewer than 2^31 elements ({free} can be of any length)"
     read = {array.leaf for form in call if form.code for array in form.code.arrays}
     for path, leaf in pairing.leaves.items():
         if leaf.kind.counts and path in read:

@@ -110,11 +110,7 @@ class Symbols:
 
 
 class SymbolicExecution:
-    """The values of one program of a code with formulas as numbers; `symbols` takes in new names.
-
-    By the number of an array, `declared` has the constraint of the integers in it. The suffix distinguishes the
-    program's names from another program's.
-    """
+    """The values of one program (by its suffix) of a code; `declared` constrains the integers of arrays, by number."""
 
     def __init__(
         self,

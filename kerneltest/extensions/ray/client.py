@@ -59,10 +59,7 @@ class RayCluster:
         return dict(ray.cluster_resources())
 
     def devices(self, ids: Sequence[str], needs: Resources) -> Devices:
-        """Asks a node that has what is needed about its devices; raises a ClusterError if no node answers.
-
-        Returns, by backend, why it is unavailable there, or "", and the facts to record about it.
-        """
+        """Asks a node: why each backend is unavailable there, or "", and facts. ClusterError if none answers."""
         query = ray.remote(**needs.options, max_retries=3, max_calls=1)(_devices)  # its process occupies the device
         try:
             answer: Devices = ray.get(query.remote(list(ids)), timeout=_DEVICES_WITHIN)
@@ -71,10 +68,7 @@ class RayCluster:
         return answer
 
     def needs_archive(self, code: ProjectCode, root: Path) -> bool:
-        """Returns whether some node lacks the project's files below `root`, or has other versions of them.
-
-        Raises a ClusterError if a node has other packages.
-        """
+        """Returns whether a node lacks these files below `root`. ClusterError if its packages differ."""
         hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
         queries = {
             node: ray.remote(code_differences)
@@ -107,10 +101,7 @@ class RayCluster:
         self._running[job.remote(self._setup, list(items))] = number
 
     def events(self, seconds: float) -> Iterator[tuple[int, NodeEvent | JobLost | JobOver]]:
-        """Yields the messages that arrive within some seconds, each with the number of its job.
-
-        Raises a ClusterError if a node cannot run jobs.
-        """
+        """Yields the messages of some seconds, by job. ClusterError if a node cannot run jobs."""
         if not self._running:
             return
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=seconds)

@@ -181,9 +181,7 @@ class RayLoop:
     def ray_cluster(self) -> RayCluster:
         """The cluster, connected on first use."""
         cluster = RayCluster(self._run.settings.get(RAY))
-        types = [
-            resource.partition(":")[2] for resource in cluster.resources() if resource.startswith("accelerator_type:")
-        ]
+        types = [name.partition(":")[2] for name in cluster.resources() if name.startswith("accelerator_type:")]
         accelerator = self._run.settings.get(ACCELERATOR)
         if accelerator and accelerator not in types:
             known = f"the cluster has {', '.join(sorted(types))}" if types else "the cluster has no typed GPUs"
@@ -255,7 +253,6 @@ class RayLoop:
             environment[_FRACTION] = f"{_MAX_MEMORY * gpus:.3f}"
         code = project_code(root, [item.path for item in items])
         setup = JobSetup(
-            run=run.folder.run,
             plan=(folder / "plan.json").read_bytes(),
             worker=run.dispatcher.setup("ray"),
             arguments=run.dispatcher.arguments,
@@ -335,10 +332,7 @@ class RayLoop:
     def run(
         self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
     ) -> ItemResult:
-        """Waits for an item to end on its node, prints its output, and returns its result.
-
-        Raises a RemoteItemError if it could not run there.
-        """
+        """Waits for an item's end on its node, and returns its result; a RemoteItemError if it could not run."""
         for _ in self._wait_for([request.name]):
             break
         assert self._jobs is not None

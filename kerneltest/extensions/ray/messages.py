@@ -24,7 +24,6 @@ from kerneltest.records.schema import Record
 class JobSetup:
     """The part of their setup that all jobs of a run share."""
 
-    run: str
     plan: bytes  # content of the run's `plan.json`
     worker: WorkerSetup  # setup of the session's own worker
     arguments: PytestArguments  # with which the session collected
@@ -157,10 +156,7 @@ class RecordLog:
         return sum(bool(case) for lines in self._lines.values() for _, _, case in lines)
 
     def end(self, item: str, crashes: Iterable[Activity] = ()) -> list[str]:
-        """Drops the lines of an item that has ended, and keeps what its processes were doing that died.
-
-        Returns messages about its nondeterministic cases.
-        """
+        """Drops the lines of an item that has ended, keeps activities that died, and returns new messages."""
         for activity in crashes:
             write_orphaned(self.folder, activity)
         self._lines.pop(item, None)
@@ -181,7 +177,9 @@ class RecordLog:
             return
         else:
             if known is not Verdict.UNAVAILABLE:
-                record = _nondeterministic(record, known)
+                first = f"{known} on the first run and {record.verdict} on the second, with the same inputs"
+                message = f"{first}: {record.message}" if record.message else first
+                record = replace(record, verdict=Verdict.NONDETERMINISTIC, message=message)
                 self._contradictions[record.item].append(f"case {record.case}: {record.message}")
             line = line_of(record)
             self._replace(key, line)
@@ -219,9 +217,3 @@ class RecordLog:
 
 def _key(record: Record) -> _Key:
     return record.item, record.family, record.case
-
-
-def _nondeterministic(record: Record, known: Verdict) -> Record:
-    first = f"{known} on the first run and {record.verdict} on the second, with the same inputs"
-    message = f"{first}: {record.message}" if record.message else first
-    return replace(record, verdict=Verdict.NONDETERMINISTIC, message=message)

@@ -49,15 +49,9 @@ class Refuted:
 
 
 def certify(item: Item, case: AnyCase, call: Call) -> Certified | Refuted:
-    """Compares the expressions of all ways of a case's claim.
+    """Compares the expressions of all ways of a case's claim; of an explicit case, only its own values are tried.
 
-    Args:
-      item, case: the pairing, and a signature with a family of `CLAIMS`. Of an explicit case, only its own values are
-        tried.
-      call: the kernel, or its gradient.
-
-    Raises:
-      Failure: `unavailable` if expressions differ or cannot be computed, and no values are found whose bits differ.
+    Failure: `unavailable` if expressions differ or cannot be computed, and no values are found whose bits differ.
     """
     words, open_questions, compared, claim = [], [], 0, CLAIMS[case.family.name]
     for question in claim.questions(call, case.signature):
@@ -85,16 +79,6 @@ def certify(item: Item, case: AnyCase, call: Call) -> Certified | Refuted:
     if not compared:
         raise Failure(Verdict.UNAVAILABLE, "not certified: there is only one way, or none of the outputs has the dim")
     return Certified("; ".join(words), compared)
-
-
-def traces_of(case: AnyCase, call: Call) -> list[Traced]:
-    """Returns the traces from which the answer to a case follows.
-
-    Raises:
-      Failure: the kernel cannot be traced.
-    """
-    questions = CLAIMS[case.family.name].questions(call, case.signature)
-    return [t for q in questions for t in (call.trace(q.signature), *(way.traced for way in q.ways))]
 
 
 # For each way, where each of its outputs differs from the reference.

@@ -335,10 +335,8 @@ class ExpressionRules(KernelRules):
         def accumulate(operands: Sequence[Array]) -> Sequence[Array]:
             terms = np.moveaxis(operands[0], axis, -1)
             terms = terms[..., ::-1] if reverse else terms
-            first = np.broadcast_to(_ZERO, terms.shape)
-            parts = [
-                _sum(np.where(np.arange(terms.shape[-1]) <= i, terms, first), words) for i in range(terms.shape[-1])
-            ]
+            first, count = np.broadcast_to(_ZERO, terms.shape), terms.shape[-1]
+            parts = [_sum(np.where(np.arange(count) <= i, terms, first), words) for i in range(count)]
             sums = np.stack(parts, -1) if parts else terms
             return (np.moveaxis(sums[..., ::-1] if reverse else sums, -1, axis).reshape(-1, *out.aval.shape),)
 

@@ -14,7 +14,7 @@ from kerneltest.execute.invariants import trace_gradient
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import register_group
 from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint
-from kerneltest.extensions.same_bits.certificate import Refuted, certify, traces_of
+from kerneltest.extensions.same_bits.certificate import Refuted, certify
 from kerneltest.extensions.same_bits.ways import CLAIMS, Call, chosen
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family, marker_family
@@ -47,19 +47,14 @@ class SameBitsGroup(Group):
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
         try:
-            traces = traces_of(case, _call(item, case, cache))
+            questions = CLAIMS[case.family.name].questions(call := _call(item, case, cache), case.signature)
+            traces = [t for q in questions for t in (call.trace(q.signature), *(way.traced for way in q.ways))]
             return Fingerprint.of(tuple(function_fingerprint(traced, cache) for traced in traces))
         except Failure as failure:
             return failure_fingerprint(failure)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        """Passes a claim that expressions certify, with a digest of the kernel at all lengths.
-
-        Values whose bits differ are recorded with their own signature.
-
-        Raises:
-          Failure: there is no answer.
-        """
+        """Passes a claim that expressions certify; values whose bits differ have their own signature."""
         cache.process.enter_phase(Phase.RUNNING)
         found = certify(item, case, _call(item, case, cache))
         if isinstance(found, Refuted):

@@ -28,40 +28,24 @@ Positions = Mapping[str, Array]  # by dim
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to call a kernel.
+    """A way to call a kernel."""
 
-    Attributes:
-      words: the way in words, after `with`: `m=4`.
-      traced: the kernel.
-      leaves: from the arrays of the reference to those of this way.
-      outputs: from its outputs to what is compared.
-      expected: from the outputs of the reference to what they must equal.
-      is_moved: whether slices are at other places, between other neighbours.
-    """
-
-    words: str
+    words: str  # the way in words, after `with`: `m=4`
     traced: Traced
-    leaves: Take = tuple
-    outputs: Take = tuple
-    expected: Take = tuple
-    is_moved: bool = False
+    leaves: Take = tuple  # from the arrays of the reference to those of this way
+    outputs: Take = tuple  # from its outputs to what is compared
+    expected: Take = tuple  # from the outputs of the reference to what they must equal
+    is_moved: bool = False  # whether slices are at other places, between other neighbours
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A kernel or its gradient, which the ways call.
-
-    Attributes:
-      pairing: of the kernel.
-      trace_kernel: returns the kernel, traced for a signature.
-      trace: the same of what is called.
-      is_gradient: whether that is the gradient, whose last arrays are weights of the kernel's outputs.
-    """
+    """A kernel or its gradient, which the ways call."""
 
     pairing: Pairing
     trace_kernel: Trace
-    trace: Trace
-    is_gradient: bool
+    trace: Trace  # of what is called
+    is_gradient: bool  # whether that is the gradient, whose last arrays are weights of the kernel's outputs
 
     def axes(self, whole: Signature, shorter: Signature, name: str) -> tuple[AxesOfArrays, AxesOfArrays]:
         """The axes of its arrays and of its outputs, for signatures that differ in the length of a dim."""
@@ -78,19 +62,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The ways of one claim.
+    """The ways of one claim."""
 
-    Attributes:
-      signature: of the reference.
-      ways: all of them, the reference among them.
-      padded: the dim whose tail must be masked; "" for none.
-      shortest: the signature with the least length of that dim.
-    """
-
-    signature: Signature
-    ways: Iterator[Way]
-    padded: str = ""
-    shortest: Signature | None = None
+    signature: Signature  # of the reference
+    ways: Iterator[Way]  # the reference among them
+    padded: str = ""  # the dim whose tail must be masked; "" for none
+    shortest: Signature | None = None  # the signature with the least length of that dim
 
 
 # Lengths at which kernels choose another way to compute: the least, and both sides of powers of two.
@@ -209,19 +186,12 @@ def _any_option(call: Call, signature: Signature) -> Iterator[Question]:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim, and what differs between its ways.
+    """A claim, and what differs between its ways."""
 
-    Attributes:
-      of: what no bit depends on.
-      word: by which a pairing makes it; "" for static arguments, which it names.
-      questions: from what is called and a signature to the ways that must agree.
-      varied: the dims and static arguments that differ between ways, so that cases need not.
-      of_gradient: whether the gradient is called.
-    """
-
-    of: str
-    word: str
+    of: str  # what no bit depends on
+    word: str  # by which a pairing makes it; "" for static arguments, which it names
     questions: Callable[[Call, Signature], Iterator[Question]]
+    # the dims and static arguments that differ between ways, so that cases need not
     varied: Callable[[Pairing], Sequence[str]] = lambda pairing: ()
     of_gradient: bool = False
 
@@ -250,9 +220,7 @@ def chosen(claim: Claim, pairing: Pairing, planned: Sequence[Signature], depth: 
     """The signatures of a claim: a few of those planned, of which no two differ only in what its ways vary."""
     varied, found = set(claim.varied(pairing)), dict[object, Signature]()
     for signature in planned:
-        parts = (
-            tuple(each for each in pairs if each[0] not in varied) for pairs in (signature.dims, signature.statics)
-        )
+        parts = (tuple(one for one in pairs if one[0] not in varied) for pairs in (signature.dims, signature.statics))
         found.setdefault((signature.dtypes, *parts), signature)
     first, others = order_by_variety(pairing, list(found.values()))
     return [*first, *others][: _SIGNATURES[depth]]

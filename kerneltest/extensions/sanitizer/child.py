@@ -97,10 +97,7 @@ _no_deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda managed: None)  # `
 
 
 class GuardedArray:
-    """Memory of an array of one of NumPy's own dtypes, for `jax.dlpack.from_dlpack`, between two zones with a pattern.
-
-    Each zone has a multiple of 256 bytes, or 0.
-    """
+    """An array in memory between two zones with a pattern, each of a multiple of 256 bytes, for `jax.dlpack`."""
 
     def __init__(self, driver: DeviceDriver, shape: tuple[int, ...], dtype: np.dtype[Any], zone: int) -> None:
         self.driver, self.dtype, self.zone = driver, dtype, zone
@@ -123,11 +120,7 @@ class GuardedArray:
         return self.driver.kind, self.driver.device
 
     def zone_writes(self) -> Iterator[tuple[str, int, int, int]]:
-        """Yields the zones that were written to.
-
-        Of each, it yields `before` or `after`, the number of bytes that lost the pattern, and the smallest and largest
-        distance of such a byte from the array.
-        """
+        """Yields zones written to: `before` or `after`, bytes lost, and the least and greatest distance."""
         for side, start in zip(("before", "after"), self._zones(), strict=True) if self.zone else ():
             wrong = np.flatnonzero(self.driver.get(start, self.zone) != PATTERN)
             if len(wrong):
@@ -152,11 +145,7 @@ Layout = tuple[tuple[int, ...], np.dtype[Any]]  # the shape and dtype of an arra
 
 
 class CaseRunner:
-    """Runs cases on the device of this process.
-
-    Its settings are `platform`, `device` (the number there), `x64` (JAX's setting) and `zone` (bytes of each guard
-    zone).
-    """
+    """Runs cases on a device of this process: `platform`, number, x64, and the bytes of each guard zone."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         jax.config.update("jax_enable_x64", settings["x64"])

@@ -217,10 +217,8 @@ def _overrun(writes: Sequence[GuardZoneWrite]) -> Failure:
 
 
 def _note(tool: str, errors: Sequence[SanitizerError]) -> str:
-    kernels = sorted({error.kernel or "no kernel" for error in errors})
-    return (
-        f"{tool} also found {len(errors)} errors outside the Pallas calls, in {', '.join(kernels)}" if kernels else ""
-    )
+    kernels = ", ".join(sorted({error.kernel or "no kernel" for error in errors}))
+    return f"{tool} also found {len(errors)} errors outside the Pallas calls, in {kernels}" if kernels else ""
 
 
 register_group(SanitizedGroup(), order=70)

@@ -254,8 +254,6 @@ def run_cases(
     A tool writes its errors when its process ends, and they name a kernel but no case. So cases share a process as long
     as it reports no error. If it does, the cases whose kernels an error `concerns` run again, each in a separate
     process. A case whose process died runs again before it is blamed, because a tool may crash by itself.
-
-    `begin` is called with each case before it runs.
     """
     results: dict[str, SanitizedCase] = {}
     died_once: set[str] = set()

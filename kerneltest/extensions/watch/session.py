@@ -53,21 +53,14 @@ Event = Save | KeyPress | RunEnd
 
 
 class WarmPytest:
-    """Starts runs of pytest, one at a time.
-
-    The server that forks them has one thread, so a fork is safe: JAX starts threads only with its first
-    device, and that is in the forked process.
-    """
+    """Starts runs of pytest, one at a time, forked from a server of one thread, in which JAX has started no device."""
 
     def __init__(self) -> None:
         CONTEXTS["forkserver"].set_forkserver_preload(["kerneltest.extensions.watch.preloaded"])
         self._child: Child | None = None
 
     def start(self, words: Sequence[str], on_end: Callable[[int], None]) -> None:
-        """Starts a run in the current folder with arguments for pytest. The previous run must have ended.
-
-        `on_end` is called in another thread with the exit status; a negative one is that of a signal.
-        """
+        """Starts a run with arguments for pytest; a thread calls `on_end` with its status (negative: a signal)."""
         child = self._child = Child(_serve, "the run", "forkserver")
         child.start()
 
@@ -124,11 +117,7 @@ class WatchSession:
         self._next_suspect = 0
 
     def run(self) -> int:
-        """Runs everything once, then changed items, until `q` is pressed. Returns the last run's exit status.
-
-        No status ends the session: Ctrl-C reaches this process too, and pytest's 2 also means that a file, as it was
-        saved, cannot be collected.
-        """
+        """Runs everything once, then changed items, until `q` is pressed; returns the last run's exit status."""
         self._start("", time.time(), only_changed=False)
         while True:
             match self.events.get():
@@ -230,10 +219,7 @@ class WatchError(UnusableInputError):
 
 
 def watched_folders(files: Sequence[str]) -> tuple[Path, ...]:
-    """Returns the current folder, and the folders outside of it that contain given files or what links point to.
-
-    In a file, `::` and the name of a test may follow. Raises a WatchError if one does not exist.
-    """
+    """Returns the current folder and those outside of it with given files (`FILE::NAME`) or what links point to."""
     folders = [Path.cwd()]
     for file in files:
         path = Path(PairingId.parse(file).file).resolve()

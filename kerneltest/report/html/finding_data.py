@@ -202,15 +202,16 @@ class ShownSuspects:
         judged = (record for record in rows if record.case and record.verdict.is_judgement)
         ran = group_pairs(((record.pairing, record.backend), record) for record in judged)
         count, scripts = functools.cache(lambda *place: _count_features(ran.get(place, ()))), 0
-        shown = load_windows(
-            self.merged.runs, _drawable((each.example for each in self.suspects), _MOST_DRAWN_OF_SUSPECTS)
-        )
+        shown = load_windows(self.merged.runs, _drawable((s.example for s in self.suspects), _MOST_DRAWN_OF_SUSPECTS))
         first: dict[tuple[int, str, str], int] = {}
         for row, record in enumerate(rows):
             if (suspect_number := self.number_of.get(id(record))) is not None:
                 first.setdefault((suspect_number, record.backend, record.family), row)
         for i, suspect in enumerate(self.suspects):
-            example, plain = suspect.example, _planned_case(suspect)
+            example = plain = suspect.example
+            if (smallest := suspect.reproducer) is not None:  # pytest runs the case it was shrunk from
+                place = smallest.origin, smallest.record.backend
+                plain = next(record for record in suspect.findings if (record.case, record.backend) == place)
             run, evidence = self._run_of(plain), example.shown
             entry: Json = {
                 "id": suspect.id,
@@ -241,7 +242,7 @@ class ShownSuspects:
             if evidence.actual is not None:
                 numbers = (evidence.actual, evidence.expected, float(evidence.bound))
                 entry["at"] = [evidence.index, *map(_json_number, numbers)]
-            if (smallest := suspect.reproducer) is not None:
+            if smallest is not None:
                 entry["smallest"] = [smallest.nontrivial, smallest.attempts, smallest.complete]
                 folder = self._run_of(example).folder
                 if scripts < _MOST_SCRIPTS and (text := read_script(folder, smallest.reduced_script)):
@@ -258,17 +259,7 @@ class ShownSuspects:
     @functools.cached_property
     def _runs(self) -> Mapping[int, int]:
         found = {id(row.record): row.run for row in self.merged.rows if id(row.record) in self.number_of}
-        return found | {
-            id(reproducer.record): i for i, run in enumerate(self.merged.runs) for reproducer in run.reproducers
-        }
-
-
-def _planned_case(suspect: Suspect) -> Record:
-    # A run of pytest contains the case that the smallest one was shrunk from.
-    if suspect.reproducer is None:
-        return suspect.example
-    origin, backend = suspect.reproducer.origin, suspect.reproducer.record.backend
-    return next(r for r in suspect.findings if r.case == origin and r.backend == backend)
+        return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.reproducers}
 
 
 def _conditions(suspect: Suspect) -> Iterator[str]:

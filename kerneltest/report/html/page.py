@@ -180,9 +180,7 @@ class Page:
     @property
     def xfails(self) -> list[tuple[str, str]]:
         """Pairing and text of each declared xfail, sorted."""
-        return sorted(
-            {(name, xfail) for run in self.merged.runs for name, of in run.plan.xfail.items() for xfail in of}
-        )
+        return sorted({(name, text) for run in self.merged.runs for name, of in run.plan.xfail.items() for text in of})
 
     @property
     def notes(self) -> list[str]:

@@ -159,12 +159,8 @@ def terminal_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Seq
     return "\n".join(truncate(for_terminal(line), _MOST_TEXT) for line in [*lines, "", conclusion(comparison)])
 
 
-def markdown_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:
-    """Formats a comparison as a Markdown page."""
-    return "\n".join(_markdown(comparison, old, new)) + "\n"
-
-
-def _markdown(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> Iterator[str]:
+def markdown_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> Iterator[str]:
+    """Yields the lines of a comparison as a Markdown page."""
     yield f"## {'❌' if comparison.regressed else '✅'} {for_markdown(conclusion(comparison))}\n"
     yield f"Old: {for_markdown(describe_runs(old))}  \nNew: {for_markdown(describe_runs(new))}\n"
     yield from (f"- different: {for_markdown(line)}" for line in comparison.unlike)

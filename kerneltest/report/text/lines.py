@@ -46,10 +46,8 @@ class Line:
             yield self
             return
         own = len(self.text) - len(self.text.lstrip())
-        indent = " " * (max(_INDENT, own) + 4)
-        parts = textwrap.wrap(
-            self.text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
+        later = " " * (max(_INDENT, own) + 4)
+        parts = textwrap.wrap(self.text, width, subsequent_indent=later, break_long_words=False, break_on_hyphens=False)
         yield from (replace(self, text=part) for part in parts)
 
 

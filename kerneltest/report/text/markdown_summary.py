@@ -77,12 +77,8 @@ _MOST_NOTES = 100
 _SIGNS = {"red": "❌", "orange": "❌", "yellow": "⚠️", "brightgreen": "✅"}
 
 
-def markdown_summary(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> str:
-    """Formats suspects, the matrix, and remarks as a Markdown page."""
-    return "\n".join(_page(runs, counts, suspects)) + "\n"
-
-
-def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> Iterator[str]:
+def markdown_summary(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> Iterator[str]:
+    """Yields the lines of suspects, the matrix, and remarks as a Markdown page."""
     badge = conformance_badge(counts)
     yield f"## {_SIGNS[badge.colour]} Kernel conformance: {for_markdown(badge.message)}\n"
     yield from _suspects(runs, suspects)

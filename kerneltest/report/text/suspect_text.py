@@ -158,10 +158,7 @@ def format_suspects(
     width: int | None = None,
     rerun: Callable[[Record], str] | None = None,
 ) -> Iterator[Line]:
-    """Yields the lines of suspects by pairing, with commands if `folder` has the run, or else those of `rerun`.
-
-    They are numbered through the run.
-    """
+    """Yields the lines of numbered suspects by pairing, with commands for `folder`, or else those of `rerun`."""
     by_pairing = group_pairs((suspect.pairing, (i, suspect)) for i, suspect in enumerate(suspects[:MOST_SUSPECTS], 1))
     for pairing, mine in by_pairing.items():
         count = sum(suspect.pairing == pairing for suspect in suspects)
@@ -206,11 +203,7 @@ def _definition(source: FunctionSource | None) -> tuple[str, Place] | None:
 
 
 def locate_suspect(suspect: Suspect, declared: PairingSummary | None) -> Place:
-    """Returns the line of a kernel that a suspect is about, for tools that annotate code.
-
-    That is the root cause, else the line that its failures name, else the kernel's definition. A kernel without source
-    has line 0, which stands for the whole file of its pairing.
-    """
+    """Returns the line of a kernel that a suspect is about: its root cause, its failures', or its definition; or 0."""
     fault = suspect.fault
     for text in (fault.place if fault is not None else "", *suspect.lines):
         if (place := Place.parse(text)) is not None:

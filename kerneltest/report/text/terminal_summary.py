@@ -50,19 +50,10 @@ def summary_lines(
     stopped: bool = False,
     rerun: Callable[[Record], str] | None = None,
 ) -> Iterator[Line]:
-    """Yields the lines of a run's summary, wrapped at the width.
+    """Yields the lines of a run's summary: its suspects, mutation scores, and what pytest's verbosity asks for.
 
-    Suspects come first, then mutation scores. A quiet session then gets the counts of the run, a verbose one its matrix
-    and all remarks, and any other one what calls for attention.
-
-    Args:
-      run: the run to show.
-      suspects: its suspects.
-      width: the terminal's width in columns; a matrix of words that is wider is shown in signs. None for no limit.
-      folder: the run's folder as the user wrote it; "" if the run is not saved.
-      verbose: pytest's verbosity: negative if quiet, 0, or positive if verbose.
-      stopped: whether the session was ended before it had run everything.
-      rerun: returns the shell command that runs a finding's item again; None to show no such command.
+    They are wrapped at the width in columns, in which a wide matrix is shown in signs; None for no limit. `folder` is
+    the run's as the user wrote it, "" if it is not saved, and `stopped` says that the session did not run everything.
     """
     yield from format_suspects(suspects, run.plan.pairings, folder, width, rerun)
     yield from as_lines(LineKind.PLAIN, mutant_lines(run.mutants, with_survivors=verbose >= 0))

@@ -81,7 +81,7 @@ def test_a_case_that_comes_twice_has_one_record(tmp_path: Path, verdicts: list[s
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"{}", PASS.replace(b'"pass"', b'"fine"'), PASS.replace(b'"schema":11', b'"schema":9')]
+    "line", [b"", b"{}", PASS.replace(b'"pass"', b'"fine"'), PASS.replace(b'"schema":12', b'"schema":9')]
 )
 def test_what_is_no_record_is_refused(tmp_path: Path, line: bytes) -> None:
     with pytest.raises(RecordLogError, match="a node sent an invalid record"):

@@ -79,10 +79,7 @@ _EXTREMES = (Timing.LATE, Timing.EARLY)
 def prepare_calls(
     traced: Traced, target: Target, lower: Callable[[], object], orders: int
 ) -> "dict[int, SimulatedKernel]":
-    """Returns the calls of a kernel, by the ids of their equations, to run in `orders` random orders more.
-
-    Raises a Failure: `unavailable`, or what `lower` raises if a call does not lower.
-    """
+    """Returns the calls of a kernel, by the ids of their equations, to run in `orders` random orders more."""
     calls = {}
     for call in traced.calls:
         refuse_outer_references(call)
@@ -138,10 +135,8 @@ class SimulatedKernel:
             if _ARGUMENT in op.attributes
         }
         (launch,) = (op for op in body.operations if op.name == "gpu.launch")
-        numbers = iter(launch.operands)
-        parts = [
-            [compiler.constants[next(numbers)] for _ in range(n)] for n in launch.attributes["operandSegmentSizes"]
-        ]
+        given = iter(launch.operands)
+        parts = [[compiler.constants[next(given)] for _ in range(n)] for n in launch.attributes["operandSegmentSizes"]]
         _, gx, gy, gz, bx, by, bz, cx, cy, cz, shared, *_ = parts
         grid, cluster = (gx[0], gy[0], gz[0]), (*(cx or [1]), *(cy or [1]), *(cz or [1]))
         self.shape = LaunchShape(grid, cluster, bx[0] * by[0] * bz[0] // 128, shared[0] if shared else 0)
@@ -151,10 +146,7 @@ class SimulatedKernel:
         self.constants = compiler.constants
 
     def run(self, operands: Sequence[PartialArray]) -> list[PartialArray]:
-        """Returns the outputs.
-
-        Raises a Failure: a wrong use of memory or of a barrier, a deadlock, or outputs that depend on the schedule.
-        """
+        """Returns the outputs. Failure: misuse of memory or a barrier, a deadlock, a race of the schedule."""
         return run_filled(self._run_all, operands)
 
     def _run_all(self, operands: Sequence[Any], fill: Any) -> FilledRun:

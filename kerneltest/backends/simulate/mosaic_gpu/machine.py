@@ -275,10 +275,7 @@ def run_together(threads: Threads, choose: Callable[[list[int]], list[int]] = li
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """The blocks of a launch and of a cluster along x, y and z, and the warpgroups and shared memory of a block.
-
-    `layouts` keeps those of references, by the operations' results.
-    """
+    """The blocks of a launch and of a cluster along x, y, z, a block's warpgroups and memory, and layouts by result."""
 
     grid: tuple[int, int, int]
     cluster: tuple[int, int, int]
@@ -324,10 +321,7 @@ class Cluster:
             self.flights.append(flight)
 
     def run(self, threads: Threads) -> None:
-        """Runs threads until all have ended.
-
-        Raises a Failure: all wait, and no work is under way for which one of them does.
-        """
+        """Runs threads until all have ended. Failure: all wait, and no work under way will end that."""
         for wait in run_together(threads, self._choose):
             self.flights = [flight for flight in self.flights if not flight.done]
             awaited = (flight for flight in self.flights if flight.barrier in wait.barriers)

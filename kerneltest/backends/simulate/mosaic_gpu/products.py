@@ -212,10 +212,7 @@ def segments(op: Operation, operands: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 def finish(thread: Thread, groups: list[list[Flight]], keep: int) -> int:
-    """Waits for all but the last `keep` groups, and returns the events of their writes.
-
-    The very last group is not committed yet.
-    """
+    """Returns the events of the writes of all committed groups but the last `keep`, for which it waits."""
     writes = 0
     while len(groups) - 1 > keep:
         for flight in groups.pop(0):

@@ -26,11 +26,7 @@ class CellOutcome(NamedTuple):
 
 
 def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> tuple[Cell, ...]:
-    """Returns the cells to probe, without those of primitives that the target's kind does not have.
-
-    A primitive is named with all variants, or with one in brackets; all are chosen if none is named. Raises a
-    ValueError if one is unknown.
-    """
+    """Returns the cells of primitives, named with or without a variant (() for all); ValueError for an unknown one."""
     names = {probe: {probe.name, probe.name.split("[")[0]} for probe in probes()}
     every = set().union(*names.values())
     if unknown := [name for name in primitives if name not in every]:
@@ -89,9 +85,7 @@ _AROUND = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 # The line with the cause, as LLVM, the C library, libtpu and ptxas write it.
-_REASON = re.compile(
-    r"LLVM ERROR: .*|Assertion .*|^F\d{4} .*|(?<=error: )(?!Failures have been detected).*", re.MULTILINE
-)
+_REASON = re.compile(r"LLVM ERROR: .*|Assertion .*|^F\d{4} .*|(?<=error: )(?!Failures have been detected).*", re.M)
 _STAMP = re.compile(r"\bF\d{4} [\d:.]+ +\d+ \S+\] ")  # the time, the process and the line of libtpu's source
 
 

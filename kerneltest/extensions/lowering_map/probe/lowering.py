@@ -43,11 +43,7 @@ class EmptyError(Exception):
 
 
 def lower(probe: LoweringProbe, dtype: str, target: Target, *, compiled: bool) -> bool:
-    """Lowers one probe, and compiles it if `compiled`. Returns whether lax itself has the operation on the dtype.
-
-    Raises an AbsentError if this JAX has no such function, an EmptyError if the lowered module holds no kernel, and
-    whatever JAX or the compiler raises.
-    """
+    """Lowers, or also compiles, one probe; False if lax lacks it for the dtype. Raises what JAX or a compiler does."""
     jax.config.update("jax_enable_x64", "64" in probe.name or "64" in dtype)
     operands = [_shape(operand, dtype, target) for operand in probe.operands]
     if probe.output is None:
