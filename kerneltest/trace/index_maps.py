@@ -215,11 +215,18 @@ class IndexMappedCall:
         allowed, result = block.ranges[axis], block.index_map.outvars[axis]
         programs = block.index_map.invars[: len(self.call.grid)]
         if not hasattr(result, "val") and result in programs and allowed.block:
-            length = block.mapping.array_aval.shape[axis]
-            return f"make axis {programs.index(result)} of the grid pl.cdiv({length}, {allowed.block}) long"
+            number, length = programs.index(result), block.mapping.array_aval.shape[axis]
+            if fitting := [other.name for other in self._blocks if self._is_counted(other, number)]:
+                return f"axis {number} of the grid counts the blocks of {fitting[0]}, so return another program id here"
+            return f"make axis {number} of the grid pl.cdiv({length}, {allowed.block}) long"
         reads_scalars = any(kind_of(equation) is Kind.READ for equation in block.index_map.eqns)
         what = "the scalars that it reads" if reads_scalars else "the index that it returns"
         return f"keep {what} within {allowed.first} to {allowed.last}"
+
+    def _is_counted(self, block: ArrayBlock, number: int) -> bool:
+        # Whether an axis of the grid has a program for each block along an axis of an array.
+        pairs = zip(block.index_map.outvars, block.ranges, strict=False)
+        return any(v is block.index_map.invars[number] and r.last + 1 == self.call.grid[number] for v, r in pairs)
 
 
 def calls_with_index_maps(traced: Traced) -> list[IndexMappedCall]:

@@ -205,6 +205,7 @@ BROKEN: list[tuple[Kernel, str]] = [
     (called(spec=BACK), r"(0,) takes block -1 of x_ref"),
     (called(out=LONG), "(3,) takes block 4 of o_ref"),
     (called(out=LAST, n=B), "(0,) takes block 3 of o_ref along axis 0, which has one block (0) of 32 for 32 elements"),
+    (called(n=B), r"(1,) takes block 1 of o_ref .*: axis 0 of the grid counts the blocks of x_ref, so return another"),
     (called(grid=(), spec=pl.BlockSpec((B,), lambda: (4,)), out=pl.BlockSpec((B,), lambda: (0,))),
      "the only program takes block 4 of x_ref"),
     (called(grid=(3, 2), spec=PAIR, out=PAIR), "(2, 0) takes block 4 of x_ref .*; 2 programs in all"),
