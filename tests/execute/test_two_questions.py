@@ -220,6 +220,10 @@ CASES = (
     Case("a slope in float32", lambda x: jax.nn.leaky_relu(x, 0.1), _leaky, RIGHT, "float32"),
     Case("a slope in the input's 16 bits", lambda x: jax.nn.leaky_relu(x, 0.1), _leaky, RIGHT),
     Case("a slope that is chosen", lambda x: x * jnp.where(x > 0, 1.0, 0.1), _leaky, RIGHT, "float32"),
+    Case("one in 16 bits", lambda x: x * jnp.where(x > 0, 1.0, 0.1).astype("float16"), _leaky, ROUNDING, "float32"),
+    Case(
+        "one in the input's", _wide(lambda x: jnp.where(x > 0, 1, 0.1).astype(x.dtype)), _leaky, RIGHT, output="float32"
+    ),
     Case("a threshold in the input's 16 bits", _shrunk_by(lambda: 0.1), _shrunk, RIGHT, "float16"),
     Case("a threshold of four digits", _shrunk_by(lambda: 0.1001), _shrunk, FORMULA, "float16"),
     Case("a threshold of its author's 16 bits", _shrunk_by(lambda: np.float16(0.1)), _shrunk, RIGHT, "float16"),
