@@ -496,7 +496,7 @@ def _is_near(rounded: Array, numbers: Array, dtype: DType) -> bool:
 
 def written_decimals(own: Traced) -> Literals:
     """Returns the decimals for which a trace in float64 has literals of 16 bits: those that their author rounded."""
-    wide = [np.dtype(np.float32), np.dtype(np.float64)]
+    wide: list[DType] = [np.dtype(np.float32), np.dtype(np.float64)]
     return {
         (d, n): shortest_decimal(n, float_format(narrow))
         for n, narrow in narrow_numbers(own.jaxpr).items()
