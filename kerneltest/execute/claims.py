@@ -454,8 +454,8 @@ class _Judge:
                 sampled=claim.expected.sampled,
                 normwise=calls_linear_algebra(self.context.pairing.oracle),
                 literals=[
-                    (f.bound <= c.bound) & claim.formula.rounds_literals(c.actual.dtype)
-                    for f, c in zip(formula, comparisons, strict=True)
+                    (f.bound <= np.maximum(c.bound, most)) & claim.formula.rounds_literals(c.actual.dtype)
+                    for f, c, most in zip(formula, comparisons, loose, strict=True)
                 ],
                 coarse=lambda: claim.check.wanted(claim.outputs, claim.precision.losing(BITS_UNSTABLE)).alternatives,
             )

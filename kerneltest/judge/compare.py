@@ -178,7 +178,8 @@ def without_doubted(
 
     Args:
       found: the comparison of each output.
-      own_error: returns how far the oracle is off, element by element; () if it is unknown.
+      own_error: returns how far the oracle is off, element by element; () if it is unknown. Results that are not finite
+        may be any for an infinity there, and NaN for a NaN.
       noise: the error that the oracle may have where the result is zero: such an element has no digits to lose.
 
     Returns:
@@ -189,7 +190,8 @@ def without_doubted(
         claimed = np.where(np.isfinite(each.error), each.error, magnitude(each.wanted))
         size = magnitude(each.wanted)
         lost = (_DOUBTED * own >= claimed) | ((_DOUBTED * own >= size) & (own > noise))
-        doubted = each.wrong & np.where(np.isfinite(each.wanted), lost & (own > 0), np.isinf(own))
+        unknown = np.isinf(own) | (np.isnan(own) & np.isnan(each.got))
+        doubted = each.wrong & np.where(np.isfinite(each.wanted), lost & (own > 0), unknown)
         if number_lost := int(doubted.sum()):
             count += number_lost
             kept[number] = replace(

@@ -236,8 +236,8 @@ def _lowering_differences(pairing: Pairing, signature: Signature, *, models_oper
     return tuple(each for each in found if not (models_operands and each == "TF32"))
 
 
-# The operation for which lowered code has numbers in place of NaN in the wrong elements of an output, if any. NumPy's
-# evaluation of the kernel is NaN in each of them, and a number once this operation alone drops NaN.
+# The operations for which lowered code has numbers in place of NaN in the wrong elements of an output, if any. NumPy's
+# evaluation of the kernel is NaN in each of them, and a number once one operation drops NaN, or both do, as in hypot.
 def _find_nan_dropping(mismatch: MismatchContext) -> tuple[str, ...]:
     actual, wrong = mismatch.comparison.actual, mismatch.comparison.wrong
     if not is_float(actual.dtype) or not (~np.isnan(actual) & np.isnan(mismatch.comparison.expected))[wrong].all():
@@ -250,7 +250,8 @@ def _find_nan_dropping(mismatch: MismatchContext) -> tuple[str, ...]:
             return np.asarray(np.isnan(BatchedKernel(traced, rules)(leaves)[mismatch.output][0][wrong]))
 
         if is_nan(KernelRules()).all():
-            return tuple(name for name in EXTREMES if not is_nan(NanDroppingRules(name)).any())[:1]
+            candidates = [*((name,) for name in EXTREMES), EXTREMES]
+            return next((names for names in candidates if not is_nan(NanDroppingRules(*names)).any()), ())
     return ()
 
 

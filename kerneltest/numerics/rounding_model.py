@@ -56,11 +56,15 @@ def is_short(number: float, fmt: FloatFormat) -> bool:
 
 
 def shortest_decimal(number: float, fmt: FloatFormat) -> float:
-    """Returns the shortest decimal that rounds to a number of 16 bits; a power of two and the largest number stay."""
-    if significant_digits(number) in (0, 1, 2**fmt.precision - 1):
+    """Returns the shortest decimal that rounds to a number of 16 bits.
+
+    The largest number stays, and those that have three bits or one digit more than that decimal: 0.3125, 528.
+    """
+    if (digits := significant_digits(number)) < 2**3 or digits == 2**fmt.precision - 1:
         return number
-    decimals = np.array([float(f"{number:.{length}g}") for length in range(1, 8)])
-    return float(decimals[round_to_nearest(decimals, fmt) == number][0])
+    decimals = np.array([float(f"{number:.{length}g}") for length in range(1, 9)])
+    shortest, longer = decimals[round_to_nearest(decimals, fmt) == number][:2]
+    return number if longer == number else float(shortest)
 
 
 def significant_digits(number: float) -> int:

@@ -17,7 +17,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.error_models import Exact, Measured, Rounding
 from kerneltest.declare.outcomes import Defined, Ignored, split_defined, undefined_output
 from kerneltest.declare.pairing import Pairing
-from kerneltest.numerics.bounds import Evaluate, OracleCase, distance
+from kerneltest.numerics.bounds import Evaluate, OracleCase, distance, magnitude
 from kerneltest.numerics.closed_forms import perturb_randomly
 from kerneltest.numerics.rounding_bounds import FLOOR_FORMAT, formula_bounds
 from kerneltest.numerics.samples import Operand, raise_own_mistake
@@ -173,8 +173,9 @@ def expect(
     @functools.cache
     def own_error() -> tuple[Array, ...]:
         check_again()
-        most = _own_error(evaluate, wide, values, ties=not calls_linear_algebra(pairing.oracle))
-        if uses_complex_numbers(pairing.oracle):
+        is_complex = uses_complex_numbers(pairing.oracle)  # its sums cancel
+        most = _own_error(evaluate, wide, values, ties=not (is_complex or calls_linear_algebra(pairing.oracle)))
+        if is_complex:
             with suppress(Failure):  # of an oracle that checks its inputs
                 most = _convention(evaluate, wide, values, most)
         return most
@@ -270,7 +271,9 @@ def _own_error(
 # The error of an oracle in complex numbers where zeros, infinities and NaN decide its result, which is a convention:
 # NumPy has NaN + inf j for 1j * inf, 0 for the sign of -0, and few of C's rules of infinities (annex G). It is infinite
 # where a result that is not finite becomes a number with ones for infinities, or does not depend on what is NaN, and
-# where the other part of a number, in an output of the same shape, is not finite.
+# where the other part of a number, in an output of the same shape, is not finite; NaN, which admits NaN alone, where it
+# is the infinity to which results grow with large numbers. The parts are equally off, as a table of exp(1j * angle) has
+# cos(pi / 2) = 6e-17, which stays where inputs move.
 def _convention(
     evaluate: Evaluate, wide: Mapping[str, Array], values: tuple[Array, ...], most: tuple[Array, ...]
 ) -> tuple[Array, ...]:
@@ -287,13 +290,17 @@ def _convention(
         with_numbers(0, 1, np.nan),
         with_numbers(0, 1, 1),
         with_numbers(0, 1, 3),
+        with_numbers(0, 1e100, np.nan),
     )
     errors = []
-    for value, own, near, bounded, one, three in zip(values, most, *others, strict=True):
-        whole = np.all([np.isfinite(each) for each in values if each.shape == value.shape], axis=0)
+    for value, near, bounded, one, three, large in zip(values, *others, strict=True):
+        parts = [(each, own) for each, own in zip(values, most, strict=True) if each.shape == value.shape]
+        whole = np.all([np.isfinite(each) for each, _ in parts], axis=0)
+        own = np.max([np.maximum(error, _ULP * magnitude(each)) for each, error in parts], axis=0)
         moved = np.where(whole, np.maximum(own, distance(near, value) + distance(bounded, value)), np.inf)
         expected = np.isnan(near) & np.isnan(bounded) & (one != three)
-        errors.append(np.where(np.isfinite(value), moved, np.where(expected, 0.0, np.inf)))
+        limit = np.where((np.sign(large) == np.sign(value)) & (np.abs(large) > 1e90), np.nan, np.inf)
+        errors.append(np.where(np.isfinite(value), moved, np.where(expected, 0.0, limit)))
     return tuple(errors)
 
 

@@ -53,6 +53,7 @@ from kerneltest.trace.walk import (
     iter_calls,
     iter_constants,
     iter_equations,
+    narrow_numbers,
     primitive_name,
     reads_bits_of_floats,
     rounds_explicitly,
@@ -495,10 +496,12 @@ def _is_near(rounded: Array, numbers: Array, dtype: DType) -> bool:
 
 def written_decimals(own: Traced) -> Literals:
     """Returns the decimals for which a trace in float64 has literals of 16 bits: those that their author rounded."""
-    dtypes = ((each, float_dtype(getattr(each, "dtype", None))) for each in iter_constants(own.jaxpr))
-    narrow = {float(n): d for n, d in dtypes if d is not None and d.itemsize == 2 and not np.ndim(n) and np.isfinite(n)}
-    wide = np.dtype(np.float64)
-    return {(d, n): shortest_decimal(n, float_format(dtype)) for n, dtype in narrow.items() for d in (dtype, wide)}
+    wide: list[DType] = [np.dtype(np.float32), np.dtype(np.float64)]
+    return {
+        (d, n): shortest_decimal(n, float_format(narrow))
+        for n, narrow in narrow_numbers(own.jaxpr).items()
+        for d in (narrow, *wide)
+    }
 
 
 def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
@@ -511,22 +514,25 @@ def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
     constants, exact = [*iter_constants(own.jaxpr)], [*iter_constants(wide.jaxpr)]
     if len(constants) != len(exact):
         return None
-    given, decimals = {leaf.dtype for leaf in own.inputs}, written_decimals(own)
+    given, decimals, narrowed = {leaf.dtype for leaf in own.inputs}, written_decimals(own), narrow_numbers(own.jaxpr)
     is_rounded, found = False, dict[tuple[DType, float], set[float]]()
     for constant, value in zip(constants, exact, strict=True):
-        if (dtype := float_dtype(getattr(constant, "dtype", type(constant)))) is None:
+        if (kept := float_dtype(getattr(constant, "dtype", type(constant)))) is None:
             continue
         numbers = np.asarray(value, np.float64)
+        held = cast(np.asarray(constant).astype(np.float64), kept).astype(np.float64)  # literals may have more digits
+        dtype = kept if held.ndim else narrowed.get(float(held), kept)
         rounded = cast(numbers, dtype).astype(np.float64)
-        held = cast(np.asarray(constant).astype(np.float64), dtype).astype(np.float64)  # literals may have more digits
         if not np.array_equal(held, rounded, equal_nan=True):
             return None
         if not _is_near(rounded, numbers, dtype):
             return None
         if not numbers.ndim:
-            if numbers == rounded:  # by its author, or of few digits
-                numbers = np.asarray(decimals.get((dtype, float(numbers)), numbers))
-            found.setdefault((dtype, float(rounded)), set()).add(float(numbers))
+            decimal = np.asarray(decimals.get((dtype, float(held)), numbers))
+            if numbers in (rounded, cast(decimal, kept)):  # by its author, or of few digits
+                numbers = decimal
+            for each in {kept, dtype}:
+                found.setdefault((each, float(rounded)), set()).add(float(numbers))
         if isinstance(constant, float):  # of Python's, which becomes a number in the dtype of what it meets
             for narrow in (each for each in given if is_float(each) and each.itemsize == 2):
                 if not _is_near(cast(numbers, narrow).astype(np.float64), numbers, narrow):

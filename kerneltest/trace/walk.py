@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from kerneltest.core.dtypes import DType, float_format, is_float, is_integer
-from kerneltest.numerics.rounding_model import significant_digits
+from kerneltest.numerics.rounding_model import fits, is_short, significant_digits
 from kerneltest.trace.jax_compat.jaxprs import (
     Atom,
     ClosedJaxpr,
@@ -88,6 +88,23 @@ def iter_constants(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[Any]:
             yield from iter_constants(inner)
 
 
+def narrow_numbers(jaxpr: ClosedJaxpr) -> Mapping[float, DType]:
+    """Returns the literals that may have been rounded to 16 bits, each with that dtype.
+
+    It is their own, or the coarsest of the inputs that represents one of float32, as `np.float16(0.1)` is a literal of
+    float32 in such arithmetic.
+    """
+    given = {np.dtype(aval.dtype) for aval in jaxpr.in_avals if float_dtype(getattr(aval, "dtype", None))}
+    narrow = sorted((e for e in given if e.itemsize == 2), key=lambda each: float_format(each).precision, reverse=True)
+    found = dict[float, DType]()
+    for each in iter_constants(jaxpr):
+        dtype = float_dtype(getattr(each, "dtype", None))
+        if dtype is not None and not np.ndim(each) and np.isfinite(number := float(np.asarray(each, dtype))):
+            candidates = [dtype] if dtype.itemsize == 2 else narrow if dtype == np.float32 else ()
+            found.update((number, d) for d in candidates if fits(np.array([number]), float_format(d)))
+    return found
+
+
 def uses_call(jaxpr: Jaxpr) -> bool:
     """Returns whether the result of a Pallas call is used, or the call has effects."""
 
@@ -139,12 +156,12 @@ def unconditional_equations(jaxpr: Jaxpr, known: Mapping[Var, int]) -> Iterator[
 _LARGEST_MOVED = 2.0**24  # larger constants that are only moved are fills, such as -1e30 for -inf
 
 
-def is_exact(jaxpr: Jaxpr) -> bool:
+def is_exact(jaxpr: ClosedJaxpr) -> bool:
     """Returns whether it is exact on small integers in any order: sums, moves and at most one product of floats."""
     nested = (inner for equation, _ in iter_equations(jaxpr) for inner in parameter_jaxprs(equation))
     if not all(_is_whole(constant) for each in (jaxpr, *nested) for constant in consts_of(each)):
         return False
-    multiplications = 0
+    multiplications, narrow = 0, narrow_numbers(jaxpr)
     for equation, within in iter_equations(jaxpr):
         if is_triton_call(equation):
             arithmetic = arithmetic_of(equation)
@@ -156,7 +173,7 @@ def is_exact(jaxpr: Jaxpr) -> bool:
             continue
         primitive = primitive_of(equation)
         limit = math.inf if primitive.adds or primitive.multiplies else _LARGEST_MOVED
-        if not primitive.exact or any(_is_rounded(operand, limit) for operand in equation.invars):
+        if not primitive.exact or any(_is_rounded(v, limit, narrow) for v in equation.invars):
             return False
         if primitive.multiplies:  # the next iteration of a loop may multiply the product again
             multiplications += 2 if any(kind_of(outer) is Kind.LOOP for outer in within) else 1
@@ -173,12 +190,14 @@ def _is_whole(constant: Any) -> bool:
     return bool(np.all(~np.isfinite(values) | (values == np.rint(values))))
 
 
-def _is_rounded(operand: Atom, limit: float) -> bool:
+def _is_rounded(operand: Atom, limit: float, narrow: Mapping[float, DType]) -> bool:
     """Returns whether it is a constant such as 0.1 below a limit: kernel and oracle round it to different values."""
     dtype = float_dtype(getattr(operand.aval, "dtype", None))
     if dtype is None or not isinstance(operand, Literal):
         return False
     value = np.asarray(operand.val, dtype)[()]
+    if (given := narrow.get(float(value))) is not None and not is_short(float(value), float_format(given)):
+        return abs(float(value)) < limit
     # Of float32, the shortest decimal that names it tells 0.1 from 1,000,000; narrower floats have too few digits.
     is_decimal = dtype.itemsize > 2 and float(str(value)) == float(value)
     if is_decimal or not abs(float(value)) < limit:

@@ -76,6 +76,10 @@ def _transform(a: Any, b: Any, sign: float) -> Any:
     return (c * a + sign * s * b).sum(axis=1), (c * b - sign * s * a).sum(axis=1)
 
 
+def _turns(a: Any) -> Any:
+    return np.exp(-2j * np.pi * np.outer(np.arange(a.shape[-1]), np.arange(a.shape[-1])) / a.shape[-1])
+
+
 # Kernels of real and imaginary parts, of which the twin's sign is wrong, with oracles in complex numbers.
 COMPLEX: dict[str, tuple[Any, Any]] = {
     "product": (
@@ -86,6 +90,7 @@ COMPLEX: dict[str, tuple[Any, Any]] = {
     "conjugate": (lambda a, b, sign: (a, -sign * b), lambda a, b: _parts(np.conj(a + 1j * b))),
     "angle": (lambda a, b, sign: (jnp.arctan2(sign * b, a), a), lambda a, b: (np.angle(a + 1j * b), a)),
     "transform": (_transform, lambda a, b: _parts(np.fft.fft(a + 1j * b))),
+    "transform by a table": (_transform, lambda a, b: _parts((a + 1j * b) @ _turns(a))),
     "size": (lambda a, b, sign: (jnp.sqrt(a * a + sign * b * b), a), lambda a, b: (np.abs(a + 1j * b), a)),
 }
 
@@ -113,6 +118,31 @@ def test_conventions_of_complex_numbers_accuse_no_kernel_and_excuse_no_wrong_sig
     for sign, right in ((1.0, True), (-1.0, False)):
         result = _check_parts(name, functools.partial(COMPLEX[name][0], sign=sign))
         assert (not result.findings) is right, result.findings[:1]
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("name", [each for each in COMPLEX if "table" not in each])  # of which NumPy makes NaN alone
+def test_an_infinity_that_a_complex_oracle_has_by_any_convention_is_missed(name: str) -> None:
+    def finite(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(jnp.where(jnp.isinf(part), 0.0, part) for part in COMPLEX[name][0](*arrays, sign=1.0))
+
+    assert {"one_inf", "one_negative_inf"} <= {each.family for each in _check_parts(name, finite).findings}
+
+
+@pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1 + 1e-6, False)])
+def test_the_dust_of_a_kernels_table_is_no_other_formula(factor: float, right: bool) -> None:
+    def kernel(x: jax.Array) -> Any:
+        def body(x_ref: Any, c_ref: Any, s_ref: Any, re_ref: Any, im_ref: Any) -> None:
+            re_ref[...] = jnp.dot(x_ref[...], c_ref[...], precision="highest")
+            im_ref[...] = jnp.dot(x_ref[...], s_ref[...], precision="highest")
+
+        out, turns = jax.ShapeDtypeStruct(x.shape, x.dtype), _turns(x)
+        tables = jnp.asarray(turns.real, x.dtype), jnp.asarray(turns.imag * factor, x.dtype)
+        return pl.pallas_call(body, out_shape=(out, out))(x, *tables)
+
+    pairing = kt.oracle_for(kernel, x=kt.array("4 16", "float32"))(lambda x: _parts(np.fft.fft(x)))
+    result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=0)
+    assert (not result.findings) is right, result.findings[:1]
 
 
 def test_a_nan_that_a_complex_oracle_expects_is_missed() -> None:

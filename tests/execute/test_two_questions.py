@@ -118,6 +118,14 @@ def _leaky(x: Any) -> Any:
     return np.where(x > 0, x, x * 0.1)
 
 
+def _tenth(x: Any) -> Any:
+    return 0.1 * x
+
+
+def _wide(factor: Callable[[jax.Array], Any]) -> Callable[[jax.Array], jax.Array]:
+    return lambda x: x.astype(jnp.float32) * factor(x)
+
+
 def _shrunk(x: Any) -> Any:
     return np.sign(x) * np.maximum(np.abs(x) - 0.1, 0)
 
@@ -194,6 +202,7 @@ class Case:
     causes: frozenset[ErrorCause]
     dtype: str = "bfloat16"
     limit: float = 10
+    output: str | None = None
 
 
 FORMULA, ROUNDING, UNSTABLE, OVERFLOW = (
@@ -211,6 +220,10 @@ CASES = (
     Case("a slope in float32", lambda x: jax.nn.leaky_relu(x, 0.1), _leaky, RIGHT, "float32"),
     Case("a slope in the input's 16 bits", lambda x: jax.nn.leaky_relu(x, 0.1), _leaky, RIGHT),
     Case("a slope that is chosen", lambda x: x * jnp.where(x > 0, 1.0, 0.1), _leaky, RIGHT, "float32"),
+    Case("one in 16 bits", lambda x: x * jnp.where(x > 0, 1.0, 0.1).astype("float16"), _leaky, ROUNDING, "float32"),
+    Case(
+        "one in the input's", _wide(lambda x: jnp.where(x > 0, 1, 0.1).astype(x.dtype)), _leaky, RIGHT, output="float32"
+    ),
     Case("a threshold in the input's 16 bits", _shrunk_by(lambda: 0.1), _shrunk, RIGHT, "float16"),
     Case("a threshold of four digits", _shrunk_by(lambda: 0.1001), _shrunk, FORMULA, "float16"),
     Case("a threshold of its author's 16 bits", _shrunk_by(lambda: np.float16(0.1)), _shrunk, RIGHT, "float16"),
@@ -218,12 +231,27 @@ CASES = (
     Case("a slope of its author's 16 bits", lambda x: x * jnp.asarray(0.01, "bfloat16"), lambda x: 0.01 * x, RIGHT),
     Case("a slope of no decimal", lambda x: x * jnp.full(x.shape, 1 / 3, "bfloat16"), lambda x: x / 3, RIGHT),
     Case("a slope of two digits", lambda x: x * jnp.asarray(0.011, "bfloat16"), lambda x: 0.01 * x, FORMULA),
-    Case("float32's slope of 16 bits", lambda x: x * np.float16(0.1), lambda x: 0.1 * x, FORMULA, "float32"),
+    Case("float32's slope of 16 bits", lambda x: x * np.float16(0.1), _tenth, FORMULA, "float32"),
+    Case("JAX's slope of 16 bits", lambda x: x * jnp.float16(0.1).astype("float32"), _tenth, UNSTABLE, "float32"),
+    *(
+        Case(f"{name}, of {dtype} in float32, returned in {out or dtype}", _wide(made), _tenth, causes, dtype, 10, out)
+        for name, made, dtype, causes in (
+            ("NumPy's", lambda x: np.float16(0.1), "float16", RIGHT),
+            ("NumPy's", lambda x: np.float16(0.1), "bfloat16", FORMULA),
+            ("NumPy's of four digits", lambda x: np.float16(0.1002), "float16", FORMULA),
+            ("JAX's", lambda x: jnp.float16(0.1), "float16", RIGHT),
+            ("one of the input's dtype", lambda x: jnp.asarray(0.1, x.dtype), "float16", RIGHT),
+            ("one of the input's dtype", lambda x: jnp.asarray(0.1, x.dtype), "bfloat16", RIGHT),
+            ("one of the input's dtype and four digits", lambda x: jnp.asarray(0.1002, x.dtype), "float16", FORMULA),
+        )
+        for out in (None, "float32")
+    ),
+    Case("a slope of three bits", lambda x: x * np.float32(0.3125), lambda x: 0.312 * x, FORMULA),
     Case(
         "a threshold rounded to 16 bits",
         _shrunk_by(lambda: jnp.float16(0.1), jnp.float32),
         _shrunk,
-        UNSTABLE,
+        RIGHT,
         "float16",
     ),
     Case("a threshold in 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float32"),
@@ -267,7 +295,8 @@ CASES = (
 @pytest.mark.sweep(8)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_finding_states_its_cause_and_a_right_kernel_has_none(case: Case) -> None:
-    result = _check(_rows(case.kernel), case.oracle, case.dtype, case.limit)
+    kernel = lambda x: elementwise(case.kernel, x, dtype=case.output)  # noqa: E731
+    result = _check(kernel, case.oracle, case.dtype, case.limit)
     assert _causes(result) == case.causes, [each.message for each in result.findings[:2]]
 
 

@@ -181,6 +181,7 @@ def test_nan_dropped_by_the_lowering_is_found_with_no_gpu_and_blamed_on_it() -> 
 DROPPING: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
     "a minimum": (lambda v: jnp.minimum(v, 1), lambda x: np.minimum(x, 1), "minimum"),
     "the largest of all": (lambda v: v + jnp.max(v), lambda x: x + np.max(x), "maximum"),
+    "both, as in hypot": (lambda v: jnp.maximum(v, 1) + jnp.minimum(v, 1), lambda x: x + 1, "maximum"),
     "an index is clamped": (
         lambda v: jnp.where(v > 0, v, 0) + 0 * jnp.minimum(jnp.sum((v > 0).astype(int)), 3),
         lambda x: np.maximum(x, 0), "",

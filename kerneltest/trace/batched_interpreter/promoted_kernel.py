@@ -14,9 +14,11 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_promotable
 from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.numerics.bounds import magnitude
 from kerneltest.numerics.closed_forms import column_norms
 from kerneltest.numerics.device_operations import multiply_matrices
 from kerneltest.numerics.products import largest_aligned
+from kerneltest.numerics.rounding_bounds import NEGLIGIBLE
 from kerneltest.numerics.rounding_model import (
     fits,
     is_short,
@@ -139,7 +141,7 @@ class SamplingRules(KernelRules):
         if not constants and not (rounds and is_float(np.dtype(equation.outvars[0].aval.dtype))):
             return evaluate
         round_operands, round_result = self._operand_rounding(equation), self._result_rounding(machine, equation)
-        fused, narrower = self._fused_products(equation), _narrows_a_number(equation)
+        fused, narrower = self._fused_products(equation), self._narrowed_number(equation)
         kept: dict[int, tuple[object, Array]] = {}  # long constants, as they were perturbed last
 
         def sample(operands: Sequence[Array]) -> Sequence[Array]:
@@ -190,7 +192,7 @@ class SamplingRules(KernelRules):
         if (dtype := float_dtype(getattr(variable.aval, "dtype", None))) is None:
             return 0.0
         if not hasattr(variable, "val"):
-            return float_format(dtype).unit_roundoff if variable in self._arrays and dtype.itemsize < 8 else 0.0
+            return float_format(dtype).unit_roundoff if variable in self._arrays else 0.0
         number = float(np.asarray(variable.val, dtype))  # a literal may have more digits than its dtype
         dtype = self._narrow.get(number, dtype)
         fmt = float_format(dtype) if dtype.itemsize < 8 else FLOAT32
@@ -205,6 +207,15 @@ class SamplingRules(KernelRules):
         if self._arithmetic.precision is None or not primitive_of(equation).adds:
             return []
         return [i for i, v in enumerate(equation.invars) if not hasattr(v, "val") and v in self._products]
+
+    def _narrowed_number(self, equation: Equation) -> FloatFormat | None:
+        # Returns the format of an input to which an equation converts numbers of Python's, which JAX has in float32 up
+        # to there. A format that no input has is the kernel's own choice.
+        if primitive_name(equation) != "convert_element_type" or hasattr(equation.invars[0], "val"):
+            return None
+        given, made = equation.invars[0].aval, np.dtype(equation.outvars[0].aval.dtype)
+        is_number = getattr(given, "weak_type", False) and is_float(np.dtype(given.dtype)) and made in self._inputs
+        return float_format(made) if is_number and is_float(made) and made.itemsize < given.dtype.itemsize else None
 
     def _operand_rounding(self, equation: Equation) -> Callable[[list[Array]], list[Array]]:
         primitive, precision = primitive_of(equation), self._arithmetic.precision
@@ -269,19 +280,20 @@ class SamplingRules(KernelRules):
             return values
         return self._in_rows(values, values + most * self._noise_of(values))
 
-    # Every case perturbs a constant alike, as far as it has the same noise.
+    # Every case perturbs a constant alike, as far as it has the same noise. In a table, a number such as cos(pi / 2) in
+    # float64 is known to nothing.
     def _perturb_constant(
         self, values: Array, unit: float, number: int, kept: dict[int, tuple[object, Array]]
     ) -> Array:
-        if values.size < _LONG:
-            return self._perturb(values, unit)
         noise = self._cases, self._bits.state["state"]["state"]
         known, moved = kept.get(number, (None, values))
         if known == noise:
             self._bits.advance(1)  # as if the noise was drawn
             return moved
-        moved = self._perturb(values, unit)
-        if number in kept or moved.nbytes <= self._room:
+        size = magnitude(values)
+        dust = size <= NEGLIGIBLE * min(1.0, float(np.max(size, initial=0.0)))
+        moved = self._perturb(values, np.where(dust, 1.0, unit))
+        if values.size >= _LONG and (number in kept or moved.nbytes <= self._room):
             self._room -= 0 if number in kept else moved.nbytes
             kept[number] = noise, moved
         return moved
@@ -312,15 +324,6 @@ def _is_product(equation: Equation) -> bool:
     # Returns whether a compiler may multiply: a quotient by a constant is a product with its reciprocal.
     primitive = primitive_of(equation)
     return primitive.multiplies or (primitive.name == "div" and hasattr(equation.invars[1], "val"))
-
-
-def _narrows_a_number(equation: Equation) -> FloatFormat | None:
-    # Returns the format to which an equation converts numbers of Python's, which JAX has in float32 up to there.
-    if primitive_name(equation) != "convert_element_type" or hasattr(equation.invars[0], "val"):
-        return None
-    given, made = equation.invars[0].aval, np.dtype(equation.outvars[0].aval.dtype)
-    is_number = getattr(given, "weak_type", False) and is_float(np.dtype(given.dtype))
-    return float_format(made) if is_number and is_float(made) and made.itemsize < given.dtype.itemsize else None
 
 
 class _UnroundedRules(KernelRules):
