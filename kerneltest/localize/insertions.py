@@ -132,6 +132,7 @@ def _aligned(vector: Any, axis: int | None, x: Any) -> Any:
 
 # Guards and factors that a kernel may lack.
 
+_LEFT_OUT = "giving 0 where an operand is 0"
 _GUARDS: dict[str, tuple[tuple[str, Function], ...]] = {
     "div": (
         ("dividing by 1 where the divisor is 0", lambda x, y: x / jnp.where(y == 0, jnp.ones_like(y), y)),
@@ -144,7 +145,7 @@ _GUARDS: dict[str, tuple[tuple[str, Function], ...]] = {
         ("limiting the difference to at least 0", lambda x, y: jnp.maximum(x - y, 0)),
     ),
     "sqrt": (("taking the root of at least 0", lambda x: jnp.sqrt(jnp.maximum(x, 0))),),
-    "mul": (("giving 0 where an operand is 0", lambda x, y: jnp.where((x == 0) | (y == 0), 0, x * y)),),
+    "mul": ((_LEFT_OUT, lambda x, y: jnp.where((x == 0) | (y == 0), 0, x * y)),),
     "exp": (
         ("limiting the exponent to at most 0", lambda x: jnp.exp(jnp.minimum(x, 0))),
         ("subtracting the maximum from the exponent", lambda x: jnp.exp(_below_maximum(x))),
@@ -166,7 +167,18 @@ def guard(site: Site) -> Iterator[EquationChange]:
         return
     if site.name != "add" or isinstance(site.operands[1], Literal):
         for phrase, function in _GUARDS.get(site.name, ()):
-            yield EquationChange(phrase, partial(compute, site.equation, function), cost=1)
+            is_masked = phrase is _LEFT_OUT and any(_is_of_mask(site, operand) for operand in site.operands)
+            undone = "a masked-out value that is multiplied by 0 instead of left out" if is_masked else ""
+            yield EquationChange(phrase, partial(compute, site.equation, function), cost=not is_masked, undone=undone)
+
+
+def _is_of_mask(site: Site, atom: Atom) -> bool:
+    # Whether an operand is computed from booleans and literals alone, as zeros and ones are that stand for a mask.
+    if is_boolean_array(atom):
+        return True
+    made = next((value.site for value in site.scope if value.variable is atom), None)
+    others = [v for v in made.operands if not isinstance(v, Literal)] if made is not None else []
+    return made is not None and bool(others) and all(_is_of_mask(made, other) for other in others)
 
 
 def rescale(site: Site) -> Iterator[EquationChange]:
