@@ -11,13 +11,13 @@ from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.judge.special_values import find_magnitudes, find_special_inputs
+from kerneltest.judge.special_values import find_special_inputs
 from kerneltest.oracle.evaluation import check_all_masked, evaluate_oracle, expect
 from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.plan.slots import counted_axes, data_paths, is_exact, last_blocks
-from kerneltest.records.evidence import Magnitudes, SpecialInput
+from kerneltest.plan.slots import counted_axes, is_exact, last_blocks
+from kerneltest.records.evidence import SpecialInput
 from kerneltest.records.journal import Phase
 from kerneltest.trace.tracing import Traced
 
@@ -127,12 +127,6 @@ class CachedExpectation:
         """The special values among the arguments."""
         counted = counted_axes(self.pairing, self.signature)
         return find_special_inputs(self.arguments, last_blocks(self.pairing), counted)
-
-    @functools.cached_property
-    def magnitudes(self) -> tuple[Magnitudes, ...]:
-        """The binades of the numbers in arguments of data."""
-        data = data_paths(self.pairing)
-        return find_magnitudes({path: value for path, value in self.arguments.items() if path in data})
 
 
 # Approximate sizes in bytes.

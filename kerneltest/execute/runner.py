@@ -202,7 +202,7 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     if reporter and verdict.is_finding:
         return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower; see {reporter}", case=case))
     if item.backend.tier.gives_values and (known := cache.expectations.cases.get(case.id)):
-        record = replace(record, special_inputs=known.special_inputs, magnitudes=known.magnitudes)
+        record = replace(record, special_inputs=known.special_inputs)
     message = f"{record.message}\n{remark}".strip() if remark else record.message
     record = replace(record, verdict=verdict, message=message, seconds=time.perf_counter() - started)
     return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None, claimed=())

@@ -6,7 +6,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float, is_integer
 from kerneltest.plan.slots import CountedAxis
-from kerneltest.records.evidence import HIGHEST, LOWEST, FillExtent, Magnitudes, SpecialInput, SpecialValue
+from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 
 _MOST_SORTED = 1 << 18  # elements of an array up to which repeated numbers are looked for
 
@@ -104,28 +104,3 @@ def _extents(value: SpecialValue, fills: Array, block: int) -> Iterator[tuple[Sp
         if whole.reshape(*rows, -1, block).all(axis=-1).any():
             yield value, FillExtent.BLOCK
     yield value, FillExtent.SOME
-
-
-# The magnitudes of a case's inputs.
-
-_COUNT = HIGHEST - LOWEST + 1  # of binades
-
-
-def find_magnitudes(arguments: Mapping[str, Array]) -> tuple[Magnitudes, ...]:
-    """Returns the binades of the numbers in array arguments, which are given by path."""
-    return tuple(
-        Magnitudes(path, *_binades(values))
-        for path, values in arguments.items()
-        if is_float(values.dtype) or is_integer(values.dtype)
-    )
-
-
-# The binades of positive and of negative numbers, as bits.
-def _binades(values: Array) -> tuple[int, int]:
-    with np.errstate(all="ignore"):
-        wide = values.astype(np.float64)
-    wide = wide[np.isfinite(wide) & (wide != 0)]
-    numbers = np.frexp(wide)[1].clip(LOWEST + 1, HIGHEST + 1) - (LOWEST + 1)
-    found = np.flatnonzero(np.bincount(numbers + _COUNT * (wide < 0))).tolist()
-    both = sum(1 << number for number in found)
-    return both % (1 << _COUNT), both >> _COUNT

@@ -76,12 +76,6 @@ def last_blocks(pairing: Pairing) -> Mapping[str, int]:
     return found
 
 
-@functools.lru_cache(maxsize=256)
-def data_paths(pairing: Pairing) -> frozenset[str]:
-    """Returns the paths of the arguments that are data: they do not point, count or mask."""
-    return frozenset(path for path, leaf in pairing.leaves.items() if leaf.kind.is_data)
-
-
 def fill_derived(
     pairing: Pairing, signature: Signature, values: Mapping[str, Array], entropy: str = ""
 ) -> dict[str, Array]:

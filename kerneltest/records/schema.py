@@ -92,7 +92,7 @@ class Record:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     statics: Mapping[str, StaticValue] = field(default_factory=dict)
     special_inputs: tuple[SpecialInput, ...] = ()  # the special values among its inputs
-    magnitudes: tuple[Magnitudes, ...] = ()  # the binades of the numbers in its inputs of data
+    magnitudes: tuple[Magnitudes, ...] = ()  # no longer written; the next schema is without it
     # defined, undefined: elements of which the oracle asks something, and nothing (`kt.defined`)
     defined: Count = 0
     undefined: Count = 0

@@ -7,7 +7,7 @@ import kerneltest as kt
 from kerneltest.core.dtypes import parse_dtype
 from kerneltest.judge.special_values import find_special_inputs
 from kerneltest.plan.signatures import signatures
-from kerneltest.plan.slots import CountedAxis, counted_axes, data_paths
+from kerneltest.plan.slots import CountedAxis, counted_axes
 
 NAN, INF = float("nan"), float("inf")
 
@@ -136,4 +136,3 @@ def test_the_axes_that_integers_count_are_declared() -> None:
         "starts": CountedAxis("offsets", "t", t, 8, "8 (the block of t)"),
         "sizes": CountedAxis("partition", "r", 5, 0, ""),
     }
-    assert data_paths(pairing) == {"pages"}
