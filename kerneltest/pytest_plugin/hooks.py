@@ -6,8 +6,8 @@ import gc
 import os
 import signal
 import sys
-import threading
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -68,8 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if not run.role.is_worker:
         config.stash[_GUARD] = ExitGuard("the session")
-        if _is_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _on_terminate)
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            with suppress(ValueError):  # Python handles signals in the main thread alone
+                signal.signal(signal.SIGTERM, _on_terminate)
         plugins.register(run.reporter, "kerneltest-reporter")
         if not collects_only and (terminal := open_terminal(config)) is not None:
             reporter = plugins.getplugin("terminalreporter")
@@ -86,10 +87,6 @@ def pytest_configure(config: pytest.Config) -> None:
         plugins.register(config.stash[_INCREMENTAL])
 
 
-def _is_main_thread() -> bool:  # Python handles signals in no other
-    return threading.current_thread() is threading.main_thread()
-
-
 def _on_terminate(number: int, frame: object) -> NoReturn:
     # CI systems and `timeout` end a run so: the suspects found so far are shown. A second signal kills.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -103,7 +100,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if _is_main_thread() and signal.getsignal(signal.SIGTERM) is _on_terminate:
+    if signal.getsignal(signal.SIGTERM) is _on_terminate:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if RUN in config.stash:
         config.stash[RUN].close()
