@@ -192,9 +192,11 @@ class Suspect:
 
     @property
     def _shown_fault(self) -> FaultLocation | None:
-        # The location of the fault, if the smallest case shows the symptom.
-        smallest = self._smallest
-        return self.fault if smallest and symptom(smallest).kind == (self.effect, self.subject) else None
+        # The location of the fault, if the smallest case shows the symptom, or one that an overflow of integers, whose
+        # results seem wrong in one case and imprecise in another, explains as well.
+        fault, smallest = self.fault, self._smallest
+        is_shown = smallest is not None and symptom(smallest).kind == (self.effect, self.subject)
+        return fault if is_shown or (fault is not None and fault.cause.endswith(OVERFLOWS)) else None
 
     @property
     def _cause(self) -> str:
