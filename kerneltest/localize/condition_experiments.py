@@ -93,7 +93,8 @@ def _few(pairing: Pairing, base: Signature, name: str) -> list[int]:
     # Of a dim, in the order in which they matter.
     dim, own = pairing.dims[name], dict(base.dims)[name]
     block = dim.block or 2 * own
-    wanted = (dim.shortest, own - 1, own + 1, block, 2 * block, block + 1)
+    near = (dim.shortest, own - 1, own + 1, block, 2 * block, block + 1)
+    wanted = dim.values or [dim.fit(n) for n in near if n > 0]
     return [n for n in dict.fromkeys(wanted) if n > 0 and n != own and dim.admits(n)]
 
 
