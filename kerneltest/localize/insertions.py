@@ -174,11 +174,20 @@ def guard(site: Site) -> Iterator[EquationChange]:
 
 def _is_of_mask(site: Site, atom: Atom) -> bool:
     # Whether an operand is computed from booleans and literals alone, as zeros and ones are that stand for a mask.
-    if is_boolean_array(atom):
-        return True
-    made = next((value.site for value in site.scope if value.variable is atom), None)
-    others = [v for v in made.operands if not isinstance(v, Literal)] if made is not None else []
-    return made is not None and bool(others) and all(_is_of_mask(made, other) for other in others)
+    made = {value.variable: value.site for value in site.scope}
+    todo, seen, masks = [atom], set[Atom](), 0
+    while todo:
+        value = todo.pop()
+        if isinstance(value, Literal) or value in seen:
+            continue
+        seen.add(value)
+        if is_boolean_array(value):
+            masks += 1
+        elif (origin := made.get(value)) is not None:
+            todo += origin.operands
+        else:
+            return False
+    return masks > 0
 
 
 def rescale(site: Site) -> Iterator[EquationChange]:
