@@ -67,13 +67,12 @@ _ELEMENTS: Mapping[str, tuple[Callable[[Array], Array], int | None]] = {
     "an infinity": (np.isinf, 1),
     "a NaN or an infinity": (lambda wide: ~np.isfinite(wide), 2),
     "a NaN of negative sign": (lambda wide: np.isnan(wide) & np.signbit(wide), 1),
+    "an even number": (lambda wide: wide % 2 == 0, 6),
+    "an odd number": (lambda wide: wide % 2 == 1, 6),
 }
+_OF_INTEGERS = ("an even number", "an odd number")
 _MANY = ("a NaN", "+inf", "-inf", "a NaN or an infinity")  # of these, those that a mask may hide
 _AT_PLACES = list(_ELEMENTS)[:5]
-_OF_INTEGERS: Mapping[str, Callable[[Array], Array]] = {
-    "an even number": lambda wide: wide % 2 == 0,
-    "an odd number": lambda wide: wide % 2 == 1,
-}
 _OF_ROWS: Mapping[str, tuple[Callable[[Array], Array], int]] = {
     "two neighbours in {0} are equal": (lambda wide: wide[..., 1:] == wide[..., :-1], 3),
     "a row of {0} holds one number throughout": (
@@ -113,12 +112,9 @@ def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> 
         return _Facts(costs, {})
     wide = np.asarray(widen(values), np.float64)
     costs |= {_Fact(_HOLDS_NO, own, (value.plural,)): 4 for value in _LACKED if value not in held}
-    costs |= {
-        _Fact(_HOLDS, own, (name,)): cost
-        for name, (holds, cost) in _ELEMENTS.items()
-        if cost is not None and holds(wide).any()
-    }
-    costs |= {_Fact(_HOLDS, own, (name,)): 6 for name, holds in _OF_INTEGERS.items() if is_whole and holds(wide).any()}
+    for name, (holds, cost) in _ELEMENTS.items():
+        if cost is not None and (is_whole or name not in _OF_INTEGERS) and holds(wide).any():
+            costs[_Fact(_HOLDS, own, (name,))] = cost
     if is_whole and path in axes and axes[path].role == "length" and (wide == axes[path].length).any():
         costs[_Fact(_HOLDS, own, (axes[path].name,))] = 2
     if wide.ndim and wide.shape[-1]:
@@ -261,17 +257,7 @@ def _ordinary(slot: Slot) -> Iterator[Array]:
 
 
 _SIZES = (2, 3, 8, 20, 60, 150, 400, 1000, 5000, 3e4, 1e5, 1e9, 0.5)
-_NUMBERS = (
-    np.nan,
-    -np.nan,
-    np.inf,
-    -np.inf,
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    *(sign * size for size in _SIZES for sign in (1, -1)),
-)
+_NUMBERS = (np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, *(s * size for size in _SIZES for s in (1, -1)))
 _SPECIALS = 8  # of these
 
 
@@ -382,14 +368,14 @@ def find_input_rule(
     facts += [describer.facts(each.signature, each.fill(pairing)) for each in (*failing, *passing)]
     first_planned, first_passing = len(subjects), len(subjects) + len(failing)
     kinds = [(bases.index(base), *changed) for base, changed, _ in subjects] + [()] * (len(facts) - first_planned)
-    search = RuleSearch(
-        list(_properties(facts)),
-        kinds,
-        lambda number: subjects[number][0].fails(subjects[number][1]),
-        _MOST_TRIED,
-    )
-    for number, (_, _, fails) in enumerate(known):
-        search.observe(number, fails=fails)
+
+    def fails(number: int) -> bool | None:
+        base, changed, _ = subjects[number]
+        return base.fails(changed)
+
+    search = RuleSearch(list(_properties(facts)), kinds, fails, _MOST_TRIED)
+    for number, (_, _, is_wrong) in enumerate(known):
+        search.observe(number, fails=is_wrong)
     for number in range(first_planned, len(facts)):
         search.observe(number, fails=True if number < first_passing else None)
     unjudged = dict(enumerate(passing, first_passing))
