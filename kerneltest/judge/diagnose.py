@@ -116,7 +116,7 @@ def _narrow_integers(mismatch: MismatchContext) -> str:
         return ""
     got = comparison.actual[comparison.wrong].astype(np.int64)
     wanted = np.asarray(comparison.expected)[comparison.wrong].astype(np.int64)
-    for size in range(1, min(comparison.actual.dtype.itemsize, 3)):  # in bytes
+    for size in reversed(range(1, min(comparison.actual.dtype.itemsize, 3))):  # in bytes; few may fit 8 bits by chance
         kinds = (np.dtype(f"{kind}{size}") for kind in "iu")
         if fitting := [narrow.name for narrow in kinds if (got == wanted.astype(narrow)).all()]:
             one, other = int(got[0]), int(wanted[0])

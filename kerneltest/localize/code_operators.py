@@ -631,7 +631,8 @@ def _exchangeable(listing: Listing, i: int, number: int) -> list[int]:
 
 def _describe_value(listing: Listing, number: int) -> str:
     if number in listing.producer:
-        return f"`{listing.sources[listing.producer[number]].text}`"
+        source = listing.sources[listing.producer[number]]
+        return f"`{source.text}`" if source.text else f"the result of {source.primitive}"
     if number in listing.body.arguments:
         return f"`{listing.names[listing.body.arguments.index(number)]}`"
     return "the value that the loop carries"

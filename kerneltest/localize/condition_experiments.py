@@ -4,7 +4,7 @@ The condition on inputs is found at one signature, and the one on signatures wit
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from operator import attrgetter
 
@@ -16,7 +16,7 @@ from kerneltest.execute.item import Item
 from kerneltest.localize.input_experiments import ANY_INPUT, InputRule, find_input_rule
 from kerneltest.localize.rule_search import RuleSearch
 from kerneltest.localize.trials import Trials, find_trials
-from kerneltest.plan.cases import Case, signature_slots
+from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature, dtype_groups, signatures
 from kerneltest.records.schema import ConfirmedCondition, Record
@@ -27,7 +27,6 @@ from kerneltest.triage.symptoms import OF_ROUNDING, symptom
 _MOST_CASES = 200  # after which an experiment is given up
 _MOST_FOR_INPUTS = 120  # of these
 _BASES = 2  # signatures at which a condition on inputs is looked for
-_TRIED_BASES = 3  # that are tried for the second
 _MOST_PLANNED = 12  # planned signatures that are tried if no other one passes
 _MOST_ELSEWHERE = 12  # findings in other items that do not fulfil a condition
 _SETTLING = 4  # signatures, all of which fail, that leave little to ask
@@ -91,20 +90,20 @@ def _distant(pairing: Pairing, base: Signature) -> Iterator[Signature]:
 
 
 def _few(pairing: Pairing, base: Signature, name: str) -> list[int]:
+    # Of a dim, in the order in which they matter.
     dim, own = pairing.dims[name], dict(base.dims)[name]
-    block = dim.block or own
-    wanted = {1, 2, 3, own - 1, own + 1, block, block + 1, 2 * block, 2 * block + 1, 2 * own, 3 * own}
-    return sorted({dim.fit(n) for n in wanted if n > 0} if not dim.values else set(dim.values))
+    block = dim.block or 2 * own
+    near = (dim.shortest, own - 1, own + 1, block, 2 * block, block + 1)
+    wanted = dim.values or [dim.fit(n) for n in near if n > 0]
+    return [n for n in dict.fromkeys(wanted) if n > 0 and n != own and dim.admits(n)]
 
 
 def _first_trials(pairing: Pairing, base: Signature) -> Iterator[Signature]:
     # A few signatures for each choice, in whatever it matters.
     yield from (s for s in _neighbours(pairing, base) if s.dims == base.dims and s != base)
-    for name, own in base.dims:
-        dim = pairing.dims[name]
-        for length in dict.fromkeys([dim.shortest, own - 1, own + 1, dim.block or 2 * own, 2 * (dim.block or own)]):
-            if length > 0 and length != own and dim.admits(length):
-                yield from _resized(pairing, base, {name: length})
+    for name, _ in base.dims:
+        for length in _few(pairing, base, name)[:5]:
+            yield from _resized(pairing, base, {name: length})
 
 
 def _of_equal_lengths(pairing: Pairing, base: Signature) -> Iterator[Signature]:
@@ -227,24 +226,16 @@ class _Experiment:
             self._trials.most += _MOST_CASES - _MOST_FOR_INPUTS
 
     def _bases(self) -> Iterator[ExplicitCase]:
-        # Failing cases: of the signature in which most properties of inputs differ from each other, and of one whose
-        # lengths leave other remainders, so that a limit that follows from lengths is not taken for a number.
-        bad = dict.fromkeys(each.signature for each in self._bad)
-        fitting = [each for each in bad if each.volume <= self._longest]
-        fitting.sort(key=lambda each: (-_variety(self._pairing, each), each.volume))
-        if fitting:
-            longer = _resized(self._pairing, fitting[0], {name: length + 1 for name, length in fitting[0].dims})
-            others = sorted([*longer, *fitting[1:]], key=lambda each: -_differing(self._pairing, fitting[0], each))
-            yield from itertools.islice(self._failing(fitting[:1]), 1)
-            yield from itertools.islice(self._failing(others[:_TRIED_BASES]), 1)
+        # Failing cases: of the longest signature, in which most properties of inputs differ from each other, and of a
+        # longer one, so that a limit that follows from lengths is not taken for a number.
+        bad = {each.signature for each in self._bad if each.signature.volume <= self._longest}
+        longest = max(bad, key=lambda each: (each.volume, str(each)), default=None)
+        for signature in (
+            (longest, longest.resized(self._pairing, {n: k + 1 for n, k in longest.dims})) if longest else ()
+        ):
+            filled = self._filled(signature) if signature is not None else ()
+            yield from itertools.islice((case for case in filled if self._trials.fails([case])), 1)
         yield self._smallest
-
-    def _failing(self, chosen: Iterable[Signature]) -> Iterator[ExplicitCase]:
-        # A failing case of each signature that has one.
-        for signature in chosen:
-            base = next((each for each in self._filled(signature) if self._trials.fails([each])), None)
-            if base is not None:
-                yield base
 
     def find_signatures(self, inputs: InputRule, is_everywhere: bool) -> tuple[str | None, tuple[str, ...]]:
         """Returns the condition on signatures among cases whose inputs fulfil one, and planned signatures without it.
@@ -298,19 +289,3 @@ def _properties(pairing: Pairing, signatures: Sequence[Signature]) -> Iterator[t
     for term in terms(features, blocks, thorough=True):
         if term.holds(features[0]):
             yield term, term.cost, matching_bits(term, features)
-
-
-def _variety(pairing: Pairing, signature: Signature) -> int:
-    # The number of axes of more than two blocks, and of indices that may all differ.
-    long = sum(length > 2 * (pairing.dims[name].block or 2) for name, length in signature.dims)
-    return long + 2 * sum(
-        slot.kind.pointwise and slot.end >= slot.size for slot in signature_slots(pairing, signature).values()
-    )
-
-
-def _differing(pairing: Pairing, one: Signature, other: Signature) -> int:
-    # The number of dims whose lengths leave different remainders.
-    pairs = zip(one.dims, other.dims, strict=True)
-    return sum(
-        n % (pairing.dims[name].block or 2) != m % (pairing.dims[name].block or 2) for (name, n), (_, m) in pairs
-    )

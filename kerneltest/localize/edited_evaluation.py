@@ -20,7 +20,7 @@ from kerneltest.localize.sites import LocatedJaxpr
 from kerneltest.trace.batched_interpreter.kernel_rules import KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.machine import BatchedRef, CompiledJaxpr, EquationFunction, Machine, Value
-from kerneltest.trace.primitives import Kind, kind_of
+from kerneltest.trace.primitives import Kind, kind_of, primitive_of
 from kerneltest.trace.rewrite import interpret_calls
 from kerneltest.trace.walk import iter_equations, primitive_name
 
@@ -65,7 +65,24 @@ class EditableRules(KernelRules):
 
     def unrounded(self, machine: Machine, equation: Equation) -> EquationFunction:
         """The function that evaluates an equation whose results are not rounded, or do not wrap."""
-        return (lambda operands: operands) if is_lossy_cast(equation) else EditableRules.rule(self, machine, equation)
+        if is_lossy_cast(equation):
+            return lambda operands: operands
+        evaluate = EditableRules.rule(self, machine, equation)
+        if not wraps(equation):
+            return evaluate
+        known = primitive_of(equation)
+        if known.kind is Kind.ELEMENTWISE and (function := known.numpy) is not None:  # a rule casts to its dtype
+            return lambda operands: [function(*(x.astype(np.int64) for x in operands))]
+        return lambda operands: evaluate([x.astype(np.int64) for x in operands])
+
+
+def wraps(equation: Equation) -> bool:
+    """Returns whether an equation is a sum or a product of integers in fewer than 64 bits, which may overflow."""
+    known = primitive_of(equation)
+    if not (known.adds or known.multiplies or known.sums) or known.kind is Kind.PRODUCT:
+        return False
+    dtypes = [np.dtype(v.aval.dtype) for v in (*equation.invars, *equation.outvars)]
+    return all(is_integer(dtype) and dtype.itemsize < 8 for dtype in dtypes)
 
 
 def is_lossy_cast(equation: Equation) -> bool:
@@ -226,7 +243,9 @@ class EditableJaxpr:
             with jax.enable_x64(True):
                 function = compile_equations(self._machine, equations, reads, equation.outvars)
         for jaxpr, number in places:
-            yield _Step(jaxpr, number, function, reads, equations is None and is_lossy_cast(equation))
+            yield _Step(
+                jaxpr, number, function, reads, equations is None and (is_lossy_cast(equation) or wraps(equation))
+            )
 
 
 def _alone(step: _Step) -> Callable[[EquationFunction], EquationFunction]:

@@ -14,19 +14,18 @@ import numpy as np
 from kerneltest.core.dtypes import Array, is_float, is_integer, widen
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.special_values import find_special_inputs
-from kerneltest.localize.rule_search import Rule, RuleSearch
+from kerneltest.localize.rule_search import RuleSearch
 from kerneltest.localize.trials import Trials
 from kerneltest.plan.cases import signature_slots
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.signatures import Signature
 from kerneltest.plan.slots import Slot, counted_axes, fill_derived, last_blocks
-from kerneltest.records.evidence import FillExtent, SpecialValue
+from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 from kerneltest.triage.conditions import WITH_EXCEPTIONS
 
 _MOST_TRIED = 40  # values, beside the ordinary ones
 _MOST_VALUES = 200  # of an argument, to choose from
-_MOST_COST = 8  # of a conjunction
 _MOST_REFUTING = 8  # planned cases, after which another rule is looked for
 _MOST_BISECTED = 12  # numbers that are tried for a threshold
 
@@ -37,24 +36,52 @@ Arguments = Mapping[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
+class _Fact:
+    # A relation of arguments to values.
+    relation: str  # the arguments and then the values are filled in: `{0} holds {1}`
+    arguments: tuple[str, ...]
+    values: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        return self.relation.format(*self.arguments, *self.values)
+
+
+@dataclass(frozen=True, slots=True)
 class _Facts:
-    costs: Mapping[str, int]  # of the statements that are true, by their words
+    costs: Mapping[_Fact | SpecialInput, int]  # of the facts that are true
     sizes: Mapping[tuple[str, str], float]  # by argument and measure
 
 
 _PARTS = list(FillExtent)
 _LESS_TELLING = {SpecialValue.NEGATIVE: 1, SpecialValue.REPEATED: 1}
-_INFINITIES = {SpecialValue.POSITIVE_INFINITY, SpecialValue.NEGATIVE_INFINITY}
-_HELD_BY_EITHER = (*SpecialValue, "an infinity", "a NaN or an infinity")
-_LACKED = (SpecialValue.NAN, *sorted(_INFINITIES), SpecialValue.ZERO)
-_MIXED = (SpecialValue.ZERO, SpecialValue.FALSE)
-_AT_PLACES: Mapping[str, Callable[[Array], Array]] = {
-    "a NaN": np.isnan,
-    "+inf": np.isposinf,
-    "-inf": np.isneginf,
-    "a zero": lambda wide: wide == 0,
-    "a negative number": lambda wide: wide < 0,
+_LACKED = (SpecialValue.NAN, SpecialValue.NEGATIVE_INFINITY, SpecialValue.POSITIVE_INFINITY, SpecialValue.ZERO)
+_HOLDS, _HOLDS_NO, _HOLDS_IN = "{0} holds {1}", "{0} holds no {1}", "{1} of {0} holds {2}"
+_HOLDS_WHERE = "{0} holds {2} where {1} is {3}"
+# Elements that may be special, and the cost of saying that an array holds one; None if that is a `SpecialValue`.
+_ELEMENTS: Mapping[str, tuple[Callable[[Array], Array], int | None]] = {
+    "a NaN": (np.isnan, None),
+    "+inf": (np.isposinf, None),
+    "-inf": (np.isneginf, None),
+    "a zero": (lambda wide: wide == 0, None),
+    "a negative number": (lambda wide: wide < 0, None),
+    "an infinity": (np.isinf, 1),
+    "a NaN or an infinity": (lambda wide: ~np.isfinite(wide), 2),
+    "a NaN of negative sign": (lambda wide: np.isnan(wide) & np.signbit(wide), 1),
+    "an even number": (lambda wide: wide % 2 == 0, 6),
+    "an odd number": (lambda wide: wide % 2 == 1, 6),
 }
+_OF_INTEGERS = ("an even number", "an odd number")
+_MANY = ("a NaN", "+inf", "-inf", "a NaN or an infinity")  # of these, those that a mask may hide
+_AT_PLACES = list(_ELEMENTS)[:5]
+_OF_ROWS: Mapping[str, tuple[Callable[[Array], Array], int]] = {
+    "two neighbours in {0} are equal": (lambda wide: wide[..., 1:] == wide[..., :-1], 3),
+    "a row of {0} holds one number throughout": (
+        lambda wide: (wide == wide[..., :1]).all(axis=-1) & (wide.shape[-1] > 1), 2,
+    ),
+    "the maximum of a row of {0} occurs twice": (
+        lambda wide: (wide == wide.max(axis=-1, keepdims=True)).sum(axis=-1) > 1, 2,
+    ),
+}  # fmt: skip
 # Of numbers: how they are measured, whether a failing one is above a limit or below, and the cost.
 _OF_MAGNITUDE = ("largest", "smallest")
 _MEASURES: Mapping[str, tuple[Callable[[Array], float], int, int]] = {
@@ -66,87 +93,58 @@ _MEASURES: Mapping[str, tuple[Callable[[Array], float], int, int]] = {
 
 
 def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> _Facts:
-    block = last_blocks(pairing).get(path, 0)
-    axes = counted_axes(pairing, signature)
+    block, axes = last_blocks(pairing).get(path, 0), counted_axes(pairing, signature)
     specials = find_special_inputs({path: values}, {path: block}, axes)
-    known = {(special.value, special.part) for special in specials}
-    held = {value for value, _ in known}
-    costs = {each.text(): _PARTS.index(each.part) + _LESS_TELLING.get(each.value, 0) for each in specials}
-    for value in _MIXED:
-        if value in held and (value, FillExtent.ALL) not in known:
-            costs[f"{path} holds {value}, and not only {value.plural}"] = 3
-    if held & _INFINITIES:
-        costs[f"{path} holds an infinity"] = 1
-    if held & {*_INFINITIES, SpecialValue.NAN}:
-        costs[f"{path} holds a NaN or an infinity"] = 2
+    held, own = {special.value for special in specials}, (path,)
+    costs: dict[_Fact | SpecialInput, int] = {
+        _Fact(_HOLDS, own, (each.value,)) if each == SpecialInput(path, each.value) else each: (
+            _PARTS.index(each.part) + _LESS_TELLING.get(each.value, 0)
+        )
+        for each in specials
+    }
+    for value in {SpecialValue.ZERO, SpecialValue.FALSE} & held:
+        if SpecialInput(path, value, FillExtent.ALL) not in costs:
+            costs[_Fact("{0} holds {1}, and not only {2}", own, (value, value.plural))] = 3
     if values.dtype == bool:
-        costs |= {f"{path} holds no False": 2} if SpecialValue.FALSE not in held else {}
-        return _Facts(costs, {})
-    if not (is_float(values.dtype) or is_integer(values.dtype)) or not values.size:
+        return _Facts(costs | ({_Fact(_HOLDS_NO, own, ("False",)): 2} if SpecialValue.FALSE not in held else {}), {})
+    is_whole = is_integer(values.dtype)
+    if not (is_float(values.dtype) or is_whole) or not values.size:
         return _Facts(costs, {})
     wide = np.asarray(widen(values), np.float64)
-    costs |= {f"{path} holds no {value.plural}": 4 for value in _LACKED if value not in held}
-    costs |= _facts_of_places(path, wide, block)
-    if is_integer(values.dtype):
-        costs |= {
-            f"{path} holds an {name} number": 6 for rest, name in enumerate(("even", "odd")) if (wide % 2 == rest).any()
-        }
-        if path in axes and axes[path].role == "length" and (wide == axes[path].length).any():
-            costs[f"{path} holds {axes[path].name}"] = 2
-    if (np.isnan(wide) & np.signbit(wide)).any():
-        costs[f"{path} holds a NaN of negative sign"] = 1
+    costs |= {_Fact(_HOLDS_NO, own, (value.plural,)): 4 for value in _LACKED if value not in held}
+    for name, (holds, cost) in _ELEMENTS.items():
+        if cost is not None and (is_whole or name not in _OF_INTEGERS) and holds(wide).any():
+            costs[_Fact(_HOLDS, own, (name,))] = cost
+    if is_whole and path in axes and axes[path].role == "length" and (wide == axes[path].length).any():
+        costs[_Fact(_HOLDS, own, (axes[path].name,))] = 2
+    if wide.ndim and wide.shape[-1]:
+        parts = {"the first element of a row": wide[..., :1], "the last element of a row": wide[..., -1:]}
+        if block and wide.shape[-1] % block:
+            parts["the last, partial block"] = wide[..., -(wide.shape[-1] % block) :]
+        for (part, elements), name in itertools.product(parts.items(), _AT_PLACES):
+            if _ELEMENTS[name][0](elements).any():
+                costs[_Fact(_HOLDS_IN, own, (part, name))] = 3
+        costs |= {_Fact(words, own): cost for words, (holds, cost) in _OF_ROWS.items() if holds(wide).any()}
     numbers = wide[~np.isnan(wide)]
     sizes = {(path, name): measure(numbers) for name, (measure, _, _) in _MEASURES.items() if numbers.size}
     return _Facts(costs, sizes)
 
 
-def _facts_of_places(path: str, wide: Array, block: int) -> dict[str, int]:
-    length = wide.shape[-1] if wide.ndim else 0
-    if length == 0:
-        return {}
-    parts = {"the first element of a row": wide[..., :1], "the last element of a row": wide[..., -1:]}
-    if block and length % block:
-        parts["the last, partial block"] = wide[..., -(length % block) :]
-    costs = {
-        f"{part} of {path} holds {value}": 3
-        for value, holds in _AT_PLACES.items()
-        if holds(wide).any()
-        for part, elements in parts.items()
-        if holds(elements).any()
-    }
-    if (wide[..., 1:] == wide[..., :-1]).any():
-        costs[f"two neighbours in {path} are equal"] = 3
-    if length > 1 and (wide == wide[..., :1]).all(axis=-1).any():
-        costs[f"a row of {path} holds one number throughout"] = 2
-    if ((wide == wide.max(axis=-1, keepdims=True)).sum(axis=-1) > 1).any():
-        costs[f"the maximum of a row of {path} occurs twice"] = 2
-    return costs
-
-
-def _facts_of_two(one: str, other: str, mine: Array, its: Array) -> Iterator[tuple[str, int]]:
+def _facts_of_two(one: str, other: str, mine: Array, its: Array) -> Iterator[tuple[_Fact, int]]:
     # What elements of two arguments at one place have in common.
     if mine.shape != its.shape or not is_float(mine.dtype):
         return
     wide = np.asarray(widen(mine), np.float64)
     if its.dtype == bool:
-        for value in ("a NaN", "+inf", "-inf"):
-            for truth in (False, True):
-                if (_AT_PLACES[value](wide) & (its == truth)).any():
-                    yield f"{one} holds {value} where {other} is {truth}", 2
+        for name, truth in itertools.product(_MANY, (False, True)):
+            if (_ELEMENTS[name][0](wide) & (its == truth)).any():
+                yield _Fact(_HOLDS_WHERE, (one, other), (name, str(truth))), 2 + (name == _MANY[-1])
     elif one < other and is_float(its.dtype):
         wide_too = np.asarray(widen(its), np.float64)
         if mine.dtype == its.dtype and (wide == wide_too).any():
-            yield f"an element of {one} equals that of {other}", 1
+            yield _Fact("an element of {0} equals that of {1}", (one, other)), 1
         if ((wide == 0) & (wide_too == 0)).any():
-            yield f"{one} and {other} hold a zero at the same place", 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    words: str
-
-    def holds(self, facts: _Facts) -> bool:
-        return self.words in facts.costs
+            yield _Fact("{0} and {1} hold a zero at the same place", (one, other)), 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +158,7 @@ class _Threshold:
     def sign(self) -> int:
         return _MEASURES[self.key[1]][1]
 
-    @property
-    def words(self) -> str:
+    def text(self) -> str:
         path, measure = self.key
         if self.passing == 0 and self.sign > 0:
             return f"{path} holds a {'number other than 0' if measure == 'largest' else 'positive number'}"
@@ -171,9 +168,6 @@ class _Threshold:
         which = "over" if self.sign > 0 else "below"
         return f"{path} holds a number {f'of {of}' if of else ''}{which} {self.passing:.6g}"
 
-    def holds(self, facts: _Facts) -> bool:
-        return self.sign * facts.sizes.get(self.key, -self.sign * np.inf) >= self.sign * self.failing
-
 
 def _length(number: float) -> tuple[bool, bool, int]:
     # How hard a limit is to read; one that is rounded in words is another limit.
@@ -181,7 +175,13 @@ def _length(number: float) -> tuple[bool, bool, int]:
     return float(words) != number, abs(np.frexp(number)[0]) != 0.5, len(words.strip("-0."))
 
 
-_Property = _Statement | _Threshold
+_Property = _Fact | SpecialInput | _Threshold
+
+
+def _holds(found: _Property, facts: _Facts) -> bool:
+    if isinstance(found, _Threshold):
+        return found.sign * facts.sizes.get(found.key, -found.sign * np.inf) >= found.sign * found.failing
+    return found in facts.costs
 
 
 class _Describer:
@@ -194,24 +194,26 @@ class _Describer:
             alike.setdefault(pairing.leaves[path].role, []).append(path)
         together = (tuple(each) for each in alike.values() if len(each) > 2)
         self._alternatives = [*itertools.combinations(self._paths, 2), *together]
-        self._known: dict[tuple[str, int, Signature], tuple[Array, _Facts]] = {}
+        self._known: dict[tuple[str, bytes, Signature], _Facts] = {}
 
     def facts(self, signature: Signature, arguments: Arguments) -> _Facts:
         paths = [path for path in self._paths if path in arguments]
-        costs: dict[str, int] = {}
+        costs: dict[_Fact | SpecialInput, int] = {}
         sizes: dict[tuple[str, str], float] = {}
         for path in paths:
-            key = path, id(arguments[path]), signature
+            key = path, arguments[path].tobytes(), signature
             if key not in self._known:
-                self._known[key] = arguments[path], _facts(self._pairing, signature, path, arguments[path])
-            costs |= self._known[key][1].costs
-            sizes |= self._known[key][1].sizes
-            for other in paths:
-                if other != path:
-                    costs |= _facts_of_two(path, other, arguments[path], arguments[other])
-        for value, among in itertools.product(_HELD_BY_EITHER, self._alternatives):
-            if any(f"{path} holds {value}" in costs for path in among):
-                costs[f"{', '.join(among[:-1])} or {among[-1]} holds {value}"] = 3 + (len(among) > 2)
+                self._known[key] = _facts(self._pairing, signature, path, arguments[path])
+            costs |= self._known[key].costs
+            sizes |= self._known[key].sizes
+        for one, other in itertools.permutations(paths, 2):
+            costs |= _facts_of_two(one, other, arguments[one], arguments[other])
+        held = [each for each in costs if isinstance(each, _Fact) and each.relation == _HOLDS]
+        for among in self._alternatives:
+            words = f"{', '.join(among[:-1])} or {among[-1]}"
+            for fact in held:
+                if fact.arguments[0] in among:
+                    costs[replace(fact, arguments=(words,))] = 3 + (len(among) > 2)
         return _Facts(costs, sizes)
 
 
@@ -220,12 +222,12 @@ def _properties(facts: Sequence[_Facts]) -> Iterator[tuple[_Property, int, int]]
     stated = dict.fromkeys(facts[0].costs, 0)
     sized: dict[tuple[str, str], dict[float, int]] = {key: {} for key in facts[0].sizes}
     for number, each in enumerate(facts):
-        for words in stated.keys() & each.costs.keys():
-            stated[words] |= 1 << number
+        for fact in stated.keys() & each.costs.keys():
+            stated[fact] |= 1 << number
         for key in sized.keys() & each.sizes.keys():
             sized[key][each.sizes[key]] = sized[key].get(each.sizes[key], 0) | 1 << number
-    for words, bits in stated.items():
-        yield _Statement(words), facts[0].costs[words], bits
+    for fact, bits in stated.items():
+        yield fact, facts[0].costs[fact], bits
     for key, by_size in sized.items():
         _, sign, cost = _MEASURES[key[1]]
         past = 0
@@ -255,17 +257,7 @@ def _ordinary(slot: Slot) -> Iterator[Array]:
 
 
 _SIZES = (2, 3, 8, 20, 60, 150, 400, 1000, 5000, 3e4, 1e5, 1e9, 0.5)
-_NUMBERS = (
-    np.nan,
-    -np.nan,
-    np.inf,
-    -np.inf,
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    *(sign * size for size in _SIZES for sign in (1, -1)),
-)
+_NUMBERS = (np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, *(s * size for size in _SIZES for s in (1, -1)))
 _SPECIALS = 8  # of these
 
 
@@ -275,15 +267,8 @@ def _values_to_try(slot: Slot, own: Array, families: Iterable[Family]) -> Iterat
     if slot.kind.is_data and is_float(slot.dtype):
         wide = np.asarray(widen(own), np.float64)
         finite = np.where(np.isfinite(wide), wide, 1.0)
-        made = [
-            finite,
-            np.abs(wide),
-            -finite,
-            np.where(wide == 0, 1.0, wide),
-            np.minimum(wide, 0),
-            np.clip(finite, -1, 1),
-        ]
-        yield from map(slot.cast, made)
+        own_kind = finite, np.abs(wide), -finite, np.where(wide == 0, 1.0, wide), np.minimum(wide, 0)
+        yield from map(slot.cast, (*own_kind, np.clip(finite, -1, 1)))
         distinct = np.arange(1, slot.size + 1).reshape(slot.shape) % max(slot.exact_limit, 2)
         bases.insert(0, slot.cast(distinct))
         yield from (bases[0], slot.cast(-distinct))
@@ -380,22 +365,17 @@ def find_input_rule(
         *((*subject, None) for base in bases for subject in base.to_try(deciding, similar, families=base is bases[0])),
     ]
     facts = [describer.facts(base.case.signature, {**base.case.arguments, **changed}) for base, changed, _ in subjects]
-
-    def facts_of(signature: Signature, arguments: Arguments) -> _Facts:
-        return _Describer(pairing, [*deciding, *similar]).facts(signature, arguments)  # it keeps no arrays
-
-    facts += [facts_of(each.signature, each.fill(pairing)) for each in (*failing, *passing)]
+    facts += [describer.facts(each.signature, each.fill(pairing)) for each in (*failing, *passing)]
     first_planned, first_passing = len(subjects), len(subjects) + len(failing)
     kinds = [(bases.index(base), *changed) for base, changed, _ in subjects] + [()] * (len(facts) - first_planned)
-    search = RuleSearch(
-        list(_properties(facts)),
-        kinds,
-        lambda number: subjects[number][0].fails(subjects[number][1]),
-        _MOST_TRIED,
-        _MOST_COST,
-    )
-    for number, (_, _, fails) in enumerate(known):
-        search.observe(number, fails=fails)
+
+    def fails(number: int) -> bool | None:
+        base, changed, _ = subjects[number]
+        return base.fails(changed)
+
+    search = RuleSearch(list(_properties(facts)), kinds, fails, _MOST_TRIED)
+    for number, (_, _, is_wrong) in enumerate(known):
+        search.observe(number, fails=is_wrong)
     for number in range(first_planned, len(facts)):
         search.observe(number, fails=True if number < first_passing else None)
     unjudged = dict(enumerate(passing, first_passing))
@@ -410,33 +390,26 @@ def find_input_rule(
         for number in found:
             search.observe(number, fails=False)
         rule = search.run()
-    spared = sum(1 << number for number in unjudged)  # the rule says that they pass
-    if rule is None or (note := _note(rule, search.passing | spared)) is None:
+    passing_bits = search.passing | sum(1 << number for number in unjudged)  # the rule says that these pass
+    exceptions = (rule.bits & passing_bits).bit_count() if rule is not None else 0
+    if rule is None or (exceptions and len(rule.parts) > 1) or not search.is_believable(rule, passing_bits):
         return None
+    note = WITH_EXCEPTIONS if exceptions else ""
     passed = [(*subject[:2], facts[n]) for n, subject in enumerate(subjects) if search.passing >> n & 1]
     limited = [_with_limit(part, passed, note) if isinstance(part, _Threshold) else part for part in rule.parts]
     parts = [part for part in limited if part is not None]
     if len(parts) < len(limited):
         return None
-    bits = sum(1 << number for number, each in enumerate(facts) if all(part.holds(each) for part in parts))
+    bits = sum(1 << number for number, each in enumerate(facts) if all(_holds(part, each) for part in parts))
     misses = search.failing & ~bits or search.passing & bits & ~rule.bits
     if misses or any(True for _ in refuting(bits)) or trials.is_exhausted:
         return None  # the limit found is wrong elsewhere
 
     def holds(signature: Signature, arguments: Arguments) -> bool:
-        stated = facts_of(signature, arguments)
-        return all(part.holds(stated) for part in parts)
+        stated = describer.facts(signature, arguments)
+        return all(_holds(part, stated) for part in parts)
 
-    return InputRule(" and ".join(part.words for part in parts) + note, holds)
-
-
-def _note(rule: Rule[_Property], passing: int) -> str | None:
-    # A property without which everything passes may have exceptions; None if it may not.
-    exceptions = (rule.bits & passing).bit_count()
-    if not exceptions:
-        return ""
-    is_needed = len(rule.parts) == 1 and 2 * exceptions <= passing.bit_count()
-    return WITH_EXCEPTIONS if is_needed else None
+    return InputRule(" and ".join(part.text() for part in parts) + note, holds)
 
 
 def _similar(pairing: Pairing, slots: Mapping[str, Slot], deciding: Sequence[str]) -> list[str]:
@@ -531,7 +504,7 @@ def _with_limit(found: _Threshold, passed: Sequence[tuple[_Base, Arguments, _Fac
     path, _ = found.key
     fitting: dict[_Base, Arguments] = {}
     for base, changed, facts in passed:
-        if path in changed and not found.holds(facts):
+        if path in changed and not _holds(found, facts):
             fitting.setdefault(base, changed)
     if not fitting or any(base.slots[path].kind.jointly_constrained for base in fitting):
         return None if note else found

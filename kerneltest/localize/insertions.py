@@ -132,6 +132,7 @@ def _aligned(vector: Any, axis: int | None, x: Any) -> Any:
 
 # Guards and factors that a kernel may lack.
 
+_LEFT_OUT = "giving 0 where an operand is 0"
 _GUARDS: dict[str, tuple[tuple[str, Function], ...]] = {
     "div": (
         ("dividing by 1 where the divisor is 0", lambda x, y: x / jnp.where(y == 0, jnp.ones_like(y), y)),
@@ -144,7 +145,7 @@ _GUARDS: dict[str, tuple[tuple[str, Function], ...]] = {
         ("limiting the difference to at least 0", lambda x, y: jnp.maximum(x - y, 0)),
     ),
     "sqrt": (("taking the root of at least 0", lambda x: jnp.sqrt(jnp.maximum(x, 0))),),
-    "mul": (("giving 0 where an operand is 0", lambda x, y: jnp.where((x == 0) | (y == 0), 0, x * y)),),
+    "mul": ((_LEFT_OUT, lambda x, y: jnp.where((x == 0) | (y == 0), 0, x * y)),),
     "exp": (
         ("limiting the exponent to at most 0", lambda x: jnp.exp(jnp.minimum(x, 0))),
         ("subtracting the maximum from the exponent", lambda x: jnp.exp(_below_maximum(x))),
@@ -166,7 +167,27 @@ def guard(site: Site) -> Iterator[EquationChange]:
         return
     if site.name != "add" or isinstance(site.operands[1], Literal):
         for phrase, function in _GUARDS.get(site.name, ()):
-            yield EquationChange(phrase, partial(compute, site.equation, function), cost=1)
+            is_masked = phrase is _LEFT_OUT and any(_is_of_mask(site, operand) for operand in site.operands)
+            undone = "a masked-out value that is multiplied by 0 instead of left out" if is_masked else ""
+            yield EquationChange(phrase, partial(compute, site.equation, function), cost=not is_masked, undone=undone)
+
+
+def _is_of_mask(site: Site, atom: Atom) -> bool:
+    # Whether an operand is computed from booleans and literals alone, as zeros and ones are that stand for a mask.
+    made = {value.variable: value.site for value in site.scope}
+    todo, seen, masks = [atom], set[Atom](), 0
+    while todo:
+        value = todo.pop()
+        if isinstance(value, Literal) or value in seen:
+            continue
+        seen.add(value)
+        if is_boolean_array(value):
+            masks += 1
+        elif (origin := made.get(value)) is not None:
+            todo += origin.operands
+        else:
+            return False
+    return masks > 0
 
 
 def rescale(site: Site) -> Iterator[EquationChange]:

@@ -22,7 +22,7 @@ from kerneltest.execute.item import Outcome
 from kerneltest.localize.call_operators import call_repairs
 from kerneltest.localize.case_replay import CaseReplay, MutableCall, MutableKernel, Patch, case_replays
 from kerneltest.localize.code_operators import CodeChange, code_changes
-from kerneltest.localize.edited_evaluation import Edit, Replacement
+from kerneltest.localize.edited_evaluation import Edit, Replacement, wraps
 from kerneltest.localize.edits import (
     EquationChange,
     Function,
@@ -44,7 +44,7 @@ from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.partial_arrays import KernelValue, list_values
 from kerneltest.trace.primitives import Kind, kind_of, primitive_of
 from kerneltest.trace.walk import primitive_name
-from kerneltest.triage.symptoms import cause_of
+from kerneltest.triage.symptoms import OVERFLOWS, cause_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,9 @@ def _unrounded_results(
             continue
         place, innermost = places[site.key], site.frames[0][0]
         phrase, undone = f"not rounding the result of {site.name} to {dtype}", f"a rounding to {dtype}"
+        if wraps(site.equation):
+            what = f"{dtype} {'product' if primitive_of(site.equation).multiplies else 'sum'} {OVERFLOWS}"
+            phrase, undone = f"computing {site.name} in 64 bits", f"a{'n' * what.startswith('i')} {what}"
         # What one of several calls of a helper rounds, the helper may round.
         yield place, (site.key,), EquationChange(phrase, list, literal=place == innermost, undone=undone)
         if is_float_array(site.equation.outvars[0]):
@@ -249,6 +252,8 @@ def _rounded_to(site: Site) -> str | None:
     (result,) = site.equation.outvars
     dtype = dtype_of(result)
     if is_float(dtype) and dtype.itemsize <= 2 and primitive_of(site.equation).may_round:
+        return str(dtype.name)
+    if wraps(site.equation):
         return str(dtype.name)
     is_cast = site.name == "convert_element_type" and is_integer_array(result) and is_integer_array(site.operands[0])
     return str(dtype.name) if is_cast and dtype_of(site.operands[0]).itemsize > dtype.itemsize else None

@@ -7,12 +7,11 @@ fail, or pass, as predicted. Budgets count trials, so that each run finds the sa
 """
 
 import itertools
-import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kerneltest.triage.conditions import MOST_EXCEPTIONS
+from kerneltest.triage.conditions import is_believable
 
 _RIVALS = 80  # rules that a trial is to tell apart
 _VERIFIED = 2  # further subjects that must fail, and that must pass
@@ -50,7 +49,6 @@ class RuleSearch(Generic[P]):
         kinds: Sequence[Hashable],
         fails: Callable[[int], bool | None],
         most_tried: int,
-        most_cost: int | None = None,
     ) -> None:
         """Makes a search that knows nothing yet.
 
@@ -59,10 +57,8 @@ class RuleSearch(Generic[P]):
           kinds: the kind of each subject: a rule is checked on kinds that were not tried, if there are any.
           fails: tries the subject of a number; None if that says nothing.
           most_tried: number of trials, at most.
-          most_cost: of a conjunction, at most.
         """
         self._kinds, self._fails, self._most_tried = kinds, fails, most_tried
-        self._most_cost = math.inf if most_cost is None else most_cost
         self._properties = properties
         self.failing = self.passing = self._skipped = 0
         self.tried = 0
@@ -105,7 +101,7 @@ class RuleSearch(Generic[P]):
                 number = self._untried(best, verified) if verified < 2 * _VERIFIED else None
                 verified += 1
             if number is None:
-                return best
+                return best if self.is_believable(best, self.passing) else None
             self._try(number)
 
     def _narrow(self) -> list[Rule[P]]:
@@ -118,7 +114,6 @@ class RuleSearch(Generic[P]):
             self._size += 1
             made = map(_conjunction, itertools.combinations(among, self._size))
             fitting = sorted(self._without_exceptions(made), key=lambda rule: rule.cost)
-            fitting = [rule for rule in fitting if rule.cost <= self._most_cost]
         self._fitting = fitting
         return fitting
 
@@ -127,11 +122,12 @@ class RuleSearch(Generic[P]):
 
     def _nearly_fitting(self) -> Rule[P] | None:
         best = min(self._holding, key=lambda rule: ((rule.bits & self.passing).bit_count(), rule.cost), default=None)
-        if best is None:
-            return None
-        left = (best.bits & self.passing).bit_count()
-        fulfilled = left + (best.bits & self.failing).bit_count()
-        return best if left <= MOST_EXCEPTIONS * fulfilled and best.bits & self.passing != self.passing else None
+        return best if best is not None and self.is_believable(best, self.passing) else None
+
+    def is_believable(self, rule: Rule[P], passing: int) -> bool:
+        """Returns whether a rule is unlikely to fit by chance, if the subjects of some bits pass."""
+        failing, exceptions = self.failing.bit_count(), (rule.bits & passing).bit_count()
+        return is_believable(rule.cost, failing, failing + passing.bit_count(), exceptions)
 
     def _most_telling(self, best: Rule[P], rivals: Sequence[Rule[P]]) -> int | None:
         weights: dict[int, float] = {}

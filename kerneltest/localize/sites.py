@@ -6,15 +6,16 @@ loop, too. A place is therefore a chain of frames, and a change has a key that i
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import is_float, is_integer
 from kerneltest.localize.edits import EquationChange
-from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, Var
+from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, Literal, Var, parameter_names
 from kerneltest.trace.jax_compat.source_lines import propagate_call_lines, user_frames
+from kerneltest.trace.primitives import Kind, kind_of
 from kerneltest.trace.rewrite import map_jaxprs, rewrite_jaxpr
 from kerneltest.trace.walk import iter_equations, primitive_name
 
@@ -44,6 +45,8 @@ class ScopedValue:
     variable: Var
     number: int  # its number among the results of its site, or among the arguments
     site: "Site | None" = None  # where it is computed; None for an argument
+    outer: "ScopedValue | None" = None  # the value that an argument without a name of its own is given
+    parameter: str = ""  # the name of an argument in the source
 
     @property
     def key(self) -> str:
@@ -52,12 +55,14 @@ class ScopedValue:
 
     @property
     def name(self) -> str:
-        """The primitive that computes it, or `argument 2`."""
-        return f"argument {self.number + 1}" if self.site is None else self.site.name
+        """The primitive that computes it; "" for an argument."""
+        return "" if self.site is None else self.site.name
 
     def __str__(self) -> str:
-        """Its origin in words."""
-        frames = self.site.frames if self.site is not None else ()
+        """Its origin in words: the name of an argument in the source, or the operation with its line."""
+        if self.site is None:
+            return self.parameter or (str(self.outer) if self.outer is not None else "a value from outside")
+        frames = self.site.frames
         return f"the {self.name} of line {frames[0][0].rpartition(':')[2]}" if frames else self.name
 
 
@@ -176,17 +181,31 @@ class LocatedJaxpr:
         changed: ClosedJaxpr = self._visit(self.jaxpr, rule)
         return changed
 
-    def _visit(self, jaxpr: Jaxpr, rule: SiteRule) -> Any:
+    def _visit(self, jaxpr: Jaxpr, rule: SiteRule, around: Site | None = None) -> Any:
         if isinstance(jaxpr, ClosedJaxpr) and jaxpr.jaxpr is not jaxpr:
-            return jaxpr.replace(jaxpr=self._visit(jaxpr.jaxpr, rule))
-        known = [ScopedValue(v, number) for number, v in enumerate((*jaxpr.constvars, *jaxpr.invars))]
+            return jaxpr.replace(jaxpr=self._visit(jaxpr.jaxpr, rule, around))
+        known = _arguments(jaxpr, around)
         equations: list[Equation] = []
         for equation in jaxpr.eqns:
             site = Site(equation, self, known, len(known))
             replacements = rule(site)
             if replacements is None:
-                params = map_jaxprs(equation.params, lambda inner: self._visit(inner, rule))
+                params = map_jaxprs(equation.params, partial(self._visit, rule=rule, around=site))
                 replacements = [equation.replace(params=params)]
             equations += replacements
             known += [ScopedValue(v, number, site) for number, v in enumerate(equation.outvars)]
         return jaxpr.replace(eqns=equations)
+
+
+def _arguments(jaxpr: Jaxpr, around: Site | None) -> list[ScopedValue]:
+    # The last arguments of a function within the kernel's, such as the body of a loop, are given the last operands. One
+    # without a name is a value outside, and so are those of a function that is called, as JAX's own are.
+    kind, names = Kind.KERNEL if around is None else kind_of(around.equation), parameter_names(jaxpr)
+    outer: dict[Atom, ScopedValue] = {}
+    if around is not None and kind is not Kind.KERNEL and around.name != "while":
+        values = {value.variable: value for value in around.scope}
+        pairs = zip(reversed(jaxpr.invars), reversed(around.operands), strict=False)
+        outer = {v: values[given] for v, given in pairs if not isinstance(given, Literal) and given in values}
+    names = [""] * len(jaxpr.constvars) + (names if kind is not Kind.CALL else [""] * len(names))
+    variables = enumerate((*jaxpr.constvars, *jaxpr.invars))
+    return [ScopedValue(v, number, None, outer.get(v), names[number]) for number, v in variables]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -66,6 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if not run.role.is_worker:
         config.stash[_GUARD] = ExitGuard("the session")
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            with suppress(ValueError):  # Python handles signals in the main thread alone
+                signal.signal(signal.SIGTERM, _on_terminate)
         plugins.register(run.reporter, "kerneltest-reporter")
         if not collects_only and (terminal := open_terminal(config)) is not None:
             reporter = plugins.getplugin("terminalreporter")
@@ -82,6 +87,12 @@ def pytest_configure(config: pytest.Config) -> None:
         plugins.register(config.stash[_INCREMENTAL])
 
 
+def _on_terminate(number: int, frame: object) -> NoReturn:
+    # CI systems and `timeout` end a run so: the suspects found so far are shown. A second signal kills.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise KeyboardInterrupt("SIGTERM")
+
+
 @pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins
 def pytest_sessionstart(session: pytest.Session) -> None:
     kerneltest._hidden = False
@@ -89,6 +100,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGTERM) is _on_terminate:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if RUN in config.stash:
         config.stash[RUN].close()
     if "triton" in sys.modules:

@@ -6,9 +6,8 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import partial
 
-from kerneltest.core.dtypes import DType, is_float, is_integer, parse_dtype
+from kerneltest.core.dtypes import is_float, is_integer, parse_dtype
 from kerneltest.core.verdicts import GroupName, VerdictKind
 from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 from kerneltest.records.schema import Record, StaticValue
@@ -61,11 +60,38 @@ def join_clauses(clauses: Iterable[str | None]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A property of signatures; of two that fit equally well, the one of lower cost is reported."""
+    """A property of signatures: a relation of lengths and options to each other or to numbers."""
 
-    words: str
-    holds: Callable[[Features], bool]
-    cost: int
+    relation: str  # the names and then the values are filled in: `{0} is longer than {1}`
+    test: Callable[..., bool]  # whether lengths or options and the values are in it
+    cost: int  # of two that fit equally well, the one of lower cost is stated; see `is_believable`
+    names: tuple[str, ...]  # dims and options
+    values: tuple[StaticValue, ...] = ()  # what they are compared with
+
+    @property
+    def words(self) -> str:
+        return self.relation.format(*self.names, *self.values)
+
+    def holds(self, features: Features) -> bool:
+        return self.test(*map(features.number, self.names), *self.values)
+
+
+CHANCE = 1 / 3
+"""The largest expected number of statements that fit by chance, for one that is made."""
+MOST_EXCEPTIONS = 1 / 3
+"""The largest share of passing signatures among those that fulfil a condition: beyond, under two of three fail."""
+WITH_EXCEPTIONS = " (some such cases pass)"
+"""The end of a condition that some passing cases fulfil."""
+
+
+def is_believable(cost: int, failing: int, tried: int, exceptions: int = 0) -> bool:
+    """Returns whether a condition that all failing cases fulfil is unlikely to fit by chance.
+
+    If any `failing` ones of those tried were as likely to fail, one condition would cover them with so many exceptions
+    with the probability below. A cost counts bits: 2**cost conditions are as simple as this one.
+    """
+    chance = math.comb(failing + exceptions, failing) / math.comb(tried, failing)
+    return exceptions <= MOST_EXCEPTIONS * (failing + exceptions) and 2**cost * chance <= CHANCE
 
 
 def signature_condition(
@@ -77,8 +103,6 @@ def signature_condition(
 ) -> Condition:
     """Returns the simplest condition of at most two terms that all failing signatures and fewest passing ones fulfil.
 
-    It is not stated if so few signatures might fulfil it by chance.
-
     Args:
       failing, passing: signatures, each once.
       blocks: the kernel's block length by dim, in elements.
@@ -88,43 +112,25 @@ def signature_condition(
     """
     if not failing or not passing:
         return Condition.unknown(failing, passing)
-    fitting: list[tuple[int, int, int, str, int]] = []  # exceptions, cost, unsure ones, words, exceptions as bits
     covered, unsure = (
         [each for each in more if each.lengths.keys() == failing[0].lengths.keys()]  # a proof has none
         for more in (covered, unsure)
     )
+    fitting: list[tuple[int, int, int, str, int]] = []  # exceptions, cost, unsure ones, words, exceptions as bits
     for term in terms([*failing, *passing, *covered], blocks):
-        if all(map(term.holds, failing)) and all(map(term.holds, covered)):
-            exceptions = matching_bits(term, passing)
-            if exceptions.bit_count() < len(passing):
-                hidden = matching_bits(term, unsure).bit_count()
-                fitting.append((exceptions.bit_count(), term.cost, hidden, term.words, exceptions))
-    if not fitting:
-        return _product_condition(failing, passing, covered)
+        if all(map(term.holds, (*failing, *covered))):
+            exceptions, hidden = matching_bits(term, passing), matching_bits(term, unsure).bit_count()
+            fitting.append((exceptions.bit_count(), term.cost, hidden, term.words, exceptions))
     fitting.sort(key=lambda each: each[:3])
-    left, cost, _, words, _ = fitting[0]
-    alone = left
+    conditions = [each[:4] for each in fitting]
     for one, other in itertools.combinations(fitting[:_MOST_TERMS], 2):
-        both, together = (one[4] & other[4]).bit_count(), one[1] + other[1] + 2
-        telling = together == 2 or alone - both > 1  # some far-fetched term excludes any single signature
-        if telling and (both, together) < (left, cost):
-            left, cost, words = both, together, f"{one[3]} and {other[3]}"
-    count, fulfilled = len(failing) + len(passing), len(failing) + left
-    is_told = left <= MOST_EXCEPTIONS * fulfilled and _is_believable(cost, len(failing), count, left)
-    if (not is_told or cost > _OF_PRODUCTS) and (product := _product_condition(failing, passing, covered)).words:
-        return product
-    return Condition(words, len(failing), fulfilled, count) if is_told else Condition.unknown(failing, passing)
-
-
-def _product_condition(
-    failing: Sequence[Features], passing: Sequence[Features], covered: Sequence[Features]
-) -> Condition:
-    # A kernel may flatten two axes.
-    count, products = len(failing) + len(passing), list(_terms_of_products(failing[0].lengths))
-    by_chance = len(products) / math.comb(count, len(failing)) > _CHANCES[_OF_PRODUCTS]
-    for term in () if by_chance else products:
-        if all(map(term.holds, [*failing, *covered])) and not any(map(term.holds, passing)):
-            return Condition(term.words, len(failing), len(failing), count)
+        left, cost = (one[4] & other[4]).bit_count(), one[1] + other[1] + 2
+        if cost == 2 or one[0] - left > 1:  # some far-fetched term excludes any single signature
+            conditions.append((left, cost, 0, f"{one[3]} and {other[3]}"))
+    count = len(failing) + len(passing)
+    for left, cost, _, words in sorted(conditions, key=lambda each: each[:3]):
+        if is_believable(cost, len(failing), count, left):
+            return Condition(words, len(failing), len(failing) + left, count)
     return Condition.unknown(failing, passing)
 
 
@@ -137,7 +143,7 @@ def two_conditions(
       The numbers of the failing signatures that fulfil either condition, the more frequent first; some may fulfil both.
       None if a single condition suffices, or if there are so few signatures that some condition always fits.
     """
-    if len(failing) < _ENOUGH or not passing or signature_condition(failing, passing, blocks).exact:
+    if not passing or signature_condition(failing, passing, blocks).exact:
         return None
     plain = [
         (term.cost, matching_bits(term, failing), matching_bits(term, passing))
@@ -147,14 +153,16 @@ def two_conditions(
     pairs = ((a[0] + b[0] + 2, a[1] & b[1], a[2] & b[2]) for a, b in itertools.combinations(plain, 2))
     costs: dict[int, int] = {}
     for cost, bad, good in itertools.chain(plain, pairs):
-        if bad and not good and _is_believable(cost, bad.bit_count(), bad.bit_count() + len(passing), 0):
+        if bad and not good and is_believable(cost, bad.bit_count(), bad.bit_count() + len(passing)):
             costs[bad] = min(cost, costs.get(bad, cost))
     every = (1 << len(failing)) - 1
     widest = sorted(costs, key=lambda bits: (-bits.bit_count(), costs[bits]))[:_MOST_SIDES]
     fitting = (
         (costs[a] + costs[b], -a.bit_count(), a, b)
         for a, b in itertools.combinations(widest, 2)
-        if a | b == every and min((a & ~b).bit_count(), (b & ~a).bit_count()) > 1
+        if a | b == every
+        and min((a & ~b).bit_count(), (b & ~a).bit_count()) > 1
+        and is_believable(costs[a] + costs[b] + 2, len(failing), len(failing) + len(passing))
     )
     best = min(fitting, default=None)
     return (_numbers(best[2]), _numbers(best[3])) if best is not None else None
@@ -169,149 +177,139 @@ def _numbers(bits: int) -> frozenset[int]:
     return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
 
 
-def _is_believable(cost: int, failing: int, tried: int, exceptions: int) -> bool:
-    # Whether a condition of that cost is unlikely to hold by chance.
-    chance = math.comb(failing + exceptions, failing) / math.comb(tried, failing)
-    return chance <= _CHANCES[min(cost, len(_CHANCES) - 1)]
-
-
-_CHANCES = (0.25, 0.2, 0.1, 0.06, 0.05)  # by cost: a bug at the end of a block is likely, one at a length of 39 is not
-_OF_PRODUCTS = 4  # the cost of a condition on the product of two lengths
-_ENOUGH = 8  # failing signatures, below which two conditions are not looked for
 _MOST_TERMS = 60  # terms that are tried in pairs
 _MOST_SIDES = 300  # sets of failing signatures that are tried in pairs, those that cover most
-WITH_EXCEPTIONS = " (some such cases pass)"  # ends a condition that some passing cases fulfil
-MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
-_POWERS = (2, 4, 8, 16, 32, 64, 128)
-_MOST_STEP = 64  # of the numbers that lengths may be multiples of, beside powers
-_EVERY_REMAINDER = 8  # the greatest divisor of which each remainder is tried; of other powers of two, only 1 is
 
 
-def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough: bool = False) -> Iterator[Term]:
-    """Yields the properties that may separate some signatures from others.
-
-    The thorough ones need experiments, since some of them fit any few signatures: multiples of any number, remainders,
-    products, and further relations.
-    """
-    first = signatures[0]
-    for name in first.options:
-        values = list(dict.fromkeys(signature.options[name] for signature in signatures))
-        for value in values:
-            yield Term(f"{name} is {value}", partial(_has_option, name, value, True), 0)
-        for value in values if len(values) > 2 else ():
-            yield Term(f"{name} is not {value}", partial(_has_option, name, value, False), 1)
-    for words, is_kind in (("a float", is_float), ("an integer", is_integer)) if thorough else ():
-        yield Term(f"dtype is {words}", partial(_has_dtype, is_kind), 1)
-    for name in first.lengths:
-        lengths = sorted({signature.lengths[name] for signature in signatures})
-        yield from _terms_of_length(name, lengths, blocks.get(name, 0), thorough)
-    numbers = [name for name in first.numbers if all(name in signature.numbers for signature in signatures)]
-    for one, other in itertools.combinations(numbers, 2):
-        if one in first.lengths or other in first.lengths:
-            yield from _terms_of_two(one, other, blocks, thorough)
-    yield from _terms_of_products(first.lengths, (2, 4, *_LARGE_POWERS)) if thorough else ()
-
-
-def _term(subject: str, names: Sequence[str], words: str, test: Callable[..., bool], cost: int) -> Term:
-    return Term(subject + words, lambda features: test(*map(features.number, names)), cost)
-
-
-def _terms_of_length(name: str, lengths: Sequence[int], block: int, thorough: bool) -> Iterator[Term]:
-    term = partial(_term, f"{name} is ", [name])
-    if block > 1:
-        yield term(f"not a multiple of its block, {block}", lambda n: bool(n % block), 0)
-        yield term(f"a multiple of its block, {block}", lambda n: not n % block, 1)
-        longer = f"longer than its block, {block}"
-        yield term(longer, lambda n: n > block, 0)
-        yield term(f"{longer}, and not a multiple of it", lambda n: n > block and n % block > 0, 2)
-        yield term(f"shorter than its block, {block}", lambda n: n < block, 1)
-    yield term("not a power of two", _is_no_power, 2)
-    for low, high in itertools.pairwise(lengths):
-        at_block, adjacent = low <= block < high, low <= 1 or high == low + 1
-        # The lengths between two that were tried may do either: what is said is true of the failing one.
-        words = f"over {block if at_block else low}" if at_block or adjacent else f"at least {high}"
-        yield term(words, partial(operator.lt, low), 1)
-        if at_block or adjacent:
-            yield term(f"at most {block if at_block else low}", partial(operator.ge, low), 2)
-    for length in lengths:
-        yield term(f"{length}", partial(operator.eq, length), 3)
-        if length < lengths[-1]:  # the longest one is asked little
-            yield term(f"not {length}", partial(operator.ne, length), 2 if length > 1 else 1)
-    for step in _POWERS:
-        if step != block:
-            yield term(f"not a multiple of {step}" if step > 2 else "odd", partial(_has_rest, step), 3)
-    for step in sorted({*range(2, min(_MOST_STEP, lengths[-1]) + 1), block} - {0, 1}) if thorough else ():
-        if step not in _POWERS and step != block:
-            yield term(f"not a multiple of {step}", partial(_has_rest, step), 4)
-        if step != block:
-            yield term(f"a multiple of {step}" if step > 2 else "even", partial(_leaves, step, 0), 4)
-        remainders = range(1, step) if step == block or step <= _EVERY_REMAINDER else (1,) * (step in _POWERS)
-        for rest in remainders:
-            words = f"{rest} more than a multiple of {step if step != block else f'its block, {block}'}"
-            yield term(words, partial(_leaves, step, rest), 4 if step == block else 6)
-
-
-def _terms_of_two(one: str, other: str, blocks: Mapping[str, int], thorough: bool) -> Iterator[Term]:
-    term = partial(_term, "", [one, other])
-    yield term(f"{one} differs from {other}", operator.ne, 2)
-    yield term(f"{one} or {other} is not a power of two", lambda n, m: _is_no_power(n) or _is_no_power(m), 3)
-    yield term(f"{one} is longer than {other}", operator.gt, 3)
-    yield term(f"{other} is longer than {one}", operator.lt, 3)
-    yield term(f"{one} is more than twice {other}", lambda n, m: n > 2 * m, 4)  # halves that are rotated, doubled gates
-    yield term(f"{other} is more than twice {one}", lambda n, m: m > 2 * n, 4)
-    if one in blocks and other in blocks:
-        a, b = blocks[one], blocks[other]
-        yield term(f"{one} or {other} is not a multiple of its block", lambda n, m: n % a > 0 or m % b > 0, 2)
-        yield term(f"{one} or {other} is longer than its block", lambda n, m: n > a or m > b, 2)
-        if thorough:
-            yield term(f"{one} and {other} have different numbers of blocks", lambda n, m: -(-n // a) != -(-m // b), 3)
-            yield term(f"{one} has more blocks than {other}", lambda n, m: -(-n // a) > -(-m // b), 4)
-            yield term(f"{other} has more blocks than {one}", lambda n, m: -(-n // a) < -(-m // b), 4)
-            either = f"{one} or {other} is longer than its block, and not a multiple of it"
-            yield term(either, lambda n, m: (n > a and n % a > 0) or (m > b and m % b > 0), 4)
-    if thorough:
-        yield term(f"{one} equals {other}", operator.eq, 2)
-        yield term(f"{one} is at least {other}", operator.ge, 4)
-        yield term(f"{other} is at least {one}", operator.le, 4)
-        yield term(f"{one} is not a multiple of {other}", lambda n, m: m > 0 and n % m > 0, 3)
-        yield term(f"{other} is not a multiple of {one}", lambda n, m: n > 0 and m % n > 0, 3)
-
-
-_LARGE_POWERS = (8, 16, 32, 64, 128, 256, 512, 1024)
-
-
-def _terms_of_products(names: Iterable[str], powers: Sequence[int] = _LARGE_POWERS) -> Iterator[Term]:
-    for one, other in itertools.combinations(names, 2):
-        term = partial(_term, f"{one} * {other} is ", [one, other])
-        for power in powers:
-            yield term(f"not a multiple of {power}", partial(_has_rest, power), _OF_PRODUCTS)
-            yield term(f"over {power}", lambda n, m, most=power: n * m > most, _OF_PRODUCTS)
-
-
-def _has_option(name: str, value: StaticValue, wanted: bool, features: Features) -> bool:
-    return (features.options[name] == value) is wanted
-
-
-def _has_dtype(is_kind: Callable[[DType], bool], features: Features) -> bool:
-    return is_kind(parse_dtype(str(features.options["dtype"])))
+# The properties that may be stated. A bug at the end of a block is likelier than one at a length of 39.
 
 
 def _is_no_power(length: int) -> bool:
     return length < 1 or bool(length & (length - 1))
 
 
-def _leaves(step: int, rest: int, length: int) -> bool:
-    return length % step == rest
+def _leaves(number: int, step: int, rest: int = 0) -> bool:
+    return number % step == rest
 
 
-def _has_rest(step: int, *lengths: int) -> bool:
-    return math.prod(lengths) % step > 0
+def _has_rest(number: int, step: int) -> bool:
+    return step > 0 and number % step > 0
+
+
+def _is_tail(length: int, block: int) -> bool:
+    return length > block and length % block > 0
+
+
+def _blocks(length: int, block: int) -> int:
+    return -(-length // block)
+
+
+# Words, test and cost; those whose last item is True need experiments, since some of them fit any few signatures.
+_Relations = tuple[tuple[str, Callable[..., bool], int, bool], ...]
+_OF_DTYPE: _Relations = (
+    ("{0} is a float", lambda dtype: is_float(parse_dtype(dtype)), 1, True),
+    ("{0} is an integer", lambda dtype: is_integer(parse_dtype(dtype)), 1, True),
+)
+_OF_BLOCK: _Relations = (
+    ("{0} is not a multiple of its block, {1}", _has_rest, 0, False),
+    ("{0} is a multiple of its block, {1}", _leaves, 1, False),
+    ("{0} is longer than its block, {1}", operator.gt, 0, False),
+    ("{0} is longer than its block, {1}, and not a multiple of it", _is_tail, 2, False),
+    ("{0} is shorter than its block, {1}", operator.lt, 1, False),
+)
+_OF_PAIR: _Relations = (
+    ("{0} differs from {1}", operator.ne, 2, False),
+    ("{0} or {1} is not a power of two", lambda n, m: _is_no_power(n) or _is_no_power(m), 3, False),
+    ("{0} equals {1}", operator.eq, 2, True),
+)
+_OF_EITHER_ORDER: _Relations = (
+    ("{0} is longer than {1}", operator.gt, 3, False),
+    ("{0} is more than twice {1}", lambda n, m: n > 2 * m, 4, False),  # halves that are rotated, doubled gates
+    ("{0} is at least {1}", operator.ge, 4, True),
+    ("{0} is not a multiple of {1}", _has_rest, 3, True),
+)
+_OF_BLOCKS: _Relations = (
+    ("{0} or {1} is not a multiple of its block", lambda n, m, a, b: n % a > 0 or m % b > 0, 2, False),
+    ("{0} or {1} is longer than its block", lambda n, m, a, b: n > a or m > b, 2, False),
+    ("{0} and {1} have different numbers of blocks", lambda n, m, a, b: _blocks(n, a) != _blocks(m, b), 3, True),
+    ("{0} has more blocks than {1}", lambda n, m, a, b: _blocks(n, a) > _blocks(m, b), 4, True),
+    ("{1} has more blocks than {0}", lambda n, m, a, b: _blocks(n, a) < _blocks(m, b), 4, True),
+    ("{0} or {1} is longer than its block, and not a multiple of it",
+     lambda n, m, a, b: _is_tail(n, a) or _is_tail(m, b), 4, True),
+)  # fmt: skip
+_OF_PRODUCT: _Relations = (
+    ("{0} * {1} is not a multiple of {2}", lambda n, m, k: n * m % k > 0, 4, False),  # a kernel may flatten two axes
+    ("{0} * {1} is over {2}", lambda n, m, k: n * m > k, 4, False),
+)
+_POWERS, _LARGE_POWERS = (2, 4, 8, 16, 32, 64, 128), (8, 16, 32, 64, 128, 256, 512, 1024)
+_MOST_STEP = 64  # of the numbers that lengths may be multiples of, beside powers
+_EVERY_REMAINDER = 8  # the greatest divisor of which each remainder is tried; of other powers of two, only 1 is
+
+
+def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough: bool = False) -> Iterator[Term]:
+    """Yields the properties that may separate some signatures from others; the thorough ones need experiments."""
+    first = signatures[0]
+    for name in first.options:
+        values = list(dict.fromkeys(signature.options[name] for signature in signatures))
+        for value in values:
+            yield Term("{0} is {1}", operator.eq, 0, (name,), (value,))
+        for value in values if len(values) > 2 else ():
+            yield Term("{0} is not {1}", operator.ne, 1, (name,), (value,))
+
+    def related(relations: _Relations, names: tuple[str, ...], *values: int) -> Iterator[Term]:
+        return (Term(*each[:3], names, values) for each in relations if thorough or not each[3])
+
+    yield from related(_OF_DTYPE, ("dtype",))
+    for name in first.lengths:
+        lengths = sorted({signature.lengths[name] for signature in signatures})
+        yield from _terms_of_length(name, lengths, blocks.get(name, 0), thorough)
+    numbers = [name for name in first.numbers if all(name in signature.numbers for signature in signatures)]
+    for pair in itertools.combinations(numbers, 2):
+        if first.lengths.keys().isdisjoint(pair):
+            continue
+        yield from related(_OF_PAIR, pair)
+        yield from (*related(_OF_EITHER_ORDER, pair), *related(_OF_EITHER_ORDER, pair[::-1]))
+        if all(name in blocks for name in pair):
+            yield from related(_OF_BLOCKS, pair, *(blocks[name] for name in pair))
+        for power in (*(2, 4) * thorough, *_LARGE_POWERS) if all(name in first.lengths for name in pair) else ():
+            yield from related(_OF_PRODUCT, pair, power)
+
+
+def _terms_of_length(name: str, lengths: Sequence[int], block: int, thorough: bool) -> Iterator[Term]:
+    def term(words: str, test: Callable[..., bool], cost: int, *values: int) -> Term:
+        return Term(f"{{0}} is {words}", test, cost, (name,), values)
+
+    yield from (Term(*each[:3], (name,), (block,)) for each in _OF_BLOCK if block > 1)
+    yield term("not a power of two", _is_no_power, 2)
+    for low, high in itertools.pairwise(lengths):
+        limit = block if low <= block < high else low
+        # The lengths between two that were tried may do either: what is said is true of the failing one.
+        if limit == block or low <= 1 or high == low + 1:
+            yield from (term("over {1}", operator.gt, 1, limit), term("at most {1}", operator.le, 2, limit))
+        else:
+            yield term("at least {1}", operator.ge, 1, high)
+    for length in lengths:
+        yield term("{1}", operator.eq, 3, length)
+        if length < lengths[-1]:  # the longest one is asked little
+            yield term("not {1}", operator.ne, 2 if length > 1 else 1, length)
+    for step in _POWERS:
+        if step != block:
+            yield term("not a multiple of {1}" if step > 2 else "odd", _has_rest, 3, step)
+    for step in sorted({*range(2, min(_MOST_STEP, lengths[-1]) + 1), block} - {0, 1}) if thorough else ():
+        if step == block:
+            yield from (term("{2} more than a multiple of its block, {1}", _leaves, 4, step, n) for n in range(1, step))
+            continue
+        if step not in _POWERS:
+            yield term("not a multiple of {1}", _has_rest, 4, step)
+        yield term("a multiple of {1}" if step > 2 else "even", _leaves, 4, step)
+        for rest in range(1, step) if step <= _EVERY_REMAINDER else (1,) * (step in _POWERS):
+            yield term("{2} more than a multiple of {1}", _leaves, 6, step, rest)
 
 
 # Conditions on inputs: the special values that all failing cases have, and that passing ones lack.
 
-_CHANCE_OF_A_VALUE = 0.02  # probability that as many cases share a special value by chance, up to which it is believed
-_ABSENT = (SpecialValue.NAN, SpecialValue.POSITIVE_INFINITY, SpecialValue.NEGATIVE_INFINITY)  # their lack is telling
+_LACKING = (SpecialValue.NAN, SpecialValue.POSITIVE_INFINITY, SpecialValue.NEGATIVE_INFINITY)  # whose lack is telling
+_COST_OF_A_VALUE = 4  # some 16 values may be among the inputs
 _PARTS = list(FillExtent)  # from the weakest claim to the strongest
 _VALUES = list(SpecialValue)  # the more telling ones first
 
@@ -335,32 +333,18 @@ def input_condition(
     if not common:
         return Condition.unknown(failing, passing)
     best = min(common, key=lambda found: sum(found in each for each in good))
-    others: Sequence[frozenset[SpecialInput]] = [each for each in good if best in each]
     words = best.text() if best.argument else _with_arguments(best, [*failing, *covered])
-    lacking, without = _lacked(best, [*bad, *more], others)
-    if lacking is not None:
-        words, others = f"{words} and no {lacking.value.plural}", without
-    count, fulfilled = len(failing) + len(passing), len(failing) + len(others)
-    if len(others) > MOST_EXCEPTIONS * fulfilled or (fulfilled / count) ** len(failing) > _CHANCE_OF_A_VALUE:
+    others = [case for case in good if best in case]
+    for value in _LACKING:  # a value that most of the passing cases have, and none of the failing ones
+        absent = SpecialInput(best.argument, value)
+        without = [case for case in others if absent not in case]
+        if 2 * len(without) < len(others) and not any(absent in case for case in (*bad, *more)):
+            words, others = f"{words} and no {value.plural}", without
+            break
+    count, left = len(failing) + len(passing), len(others)
+    if not is_believable(_COST_OF_A_VALUE, len(failing), count, left):
         return Condition.unknown(failing, passing)
-    return Condition(words, len(failing), fulfilled, count)
-
-
-def _lacked(
-    best: SpecialInput, failing: Sequence[frozenset[SpecialInput]], others: Sequence[frozenset[SpecialInput]]
-) -> tuple[SpecialInput | None, Sequence[frozenset[SpecialInput]]]:
-    # A special input that most passing cases and no failing one have, and the passing cases without it.
-    known = sorted({each for case in others for each in case if each.value in _ABSENT}, key=_preference)
-    absent = [
-        each
-        for each in known
-        if each.part is FillExtent.SOME and each.argument == best.argument and not any(each in case for case in failing)
-    ]
-    if not absent:
-        return None, others
-    lacking = max(absent, key=lambda each: sum(each in case for case in others))
-    left = [case for case in others if lacking not in case]
-    return (lacking, left) if len(others) - len(left) > len(others) / 2 else (None, others)
+    return Condition(words, len(failing), len(failing) + left, count)
 
 
 def _with_arguments(found: SpecialInput, cases: Sequence[Sequence[SpecialInput]]) -> str:
@@ -427,7 +411,7 @@ def signatures_tried(
         if (record.group == GroupName.PROOFS) is not are_proofs:
             continue
         hidden = 0 in record.dims.values() or most_basic.get((record.backend, record.signature), own + 1) <= own
-        hidden = hidden or hiding.get(record.signature, 1) > _MOST_HIDING
+        hidden = hidden or hiding.get(record.signature, 1) > CHANCE
         if record.verdict.is_judgement and (record.signature in failing or not hidden):
             tried[record.signature] = features(record)
     return tried
@@ -436,9 +420,6 @@ def signatures_tried(
 def features(record: Record) -> Features:
     """Returns the features of a record's signature."""
     return Features(record.dims, {"dtype": record.dtype, **record.statics})
-
-
-_MOST_HIDING = 0.35  # chance that a signature fails and its cases do not show it, above which it is not said to pass
 
 
 def _chances_of_hiding(

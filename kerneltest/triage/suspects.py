@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from kerneltest.core.details import SLIGHT, MemoryFault, Mismatch, without_numbers
 from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
-from kerneltest.records.evidence import EVERY_ELEMENT, OF_MEMORY, ValueRelation
+from kerneltest.records.evidence import EVERY_ELEMENT, OF_MEMORY, RelationKind, ValueRelation
 from kerneltest.records.runs import Overlay, RunRecords
 from kerneltest.records.schema import ConfirmedCondition, FaultLocation, Record, Reproducer
 from kerneltest.triage.attribution import dropped_nan
@@ -35,7 +35,16 @@ from kerneltest.triage.conditions import (
     signatures_tried,
 )
 from kerneltest.triage.patterns import common_pattern
-from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, formula_error, has_right_formula, is_slight, symptom
+from kerneltest.triage.symptoms import (
+    OF_ROUNDING,
+    OVERFLOWS,
+    Effect,
+    Level,
+    formula_error,
+    has_right_formula,
+    is_slight,
+    symptom,
+)
 
 # One suspect: findings of a kernel that are thought to come from one bug, with a title and a diagnosis.
 
@@ -143,9 +152,11 @@ class Suspect:
     @property
     def headline(self) -> str:
         """The symptom in words and what an experiment found to cause it, without the condition and the edit."""
-        relation = self.relation
-        if relation is None or self.effect is Effect.OTHER:
-            return self._symptom() + self._cause
+        relation, cause = self.relation, self._cause
+        if cause.endswith(OVERFLOWS):  # it explains any numbers, and is no rounding
+            return f"{Effect.WRONG}{cause}"
+        if relation is None or self.effect is Effect.OTHER or (cause and relation.kind is RelationKind.FACTORS):
+            return self._symptom() + cause
         if relation.kind in OF_MEMORY:
             return relation.text()
         subject = f" by {self.subject}" if self.effect is Effect.WRONG_GRADIENT else ""
@@ -181,9 +192,11 @@ class Suspect:
 
     @property
     def _shown_fault(self) -> FaultLocation | None:
-        # The location of the fault, if the smallest case shows the symptom.
-        smallest = self._smallest
-        return self.fault if smallest and symptom(smallest).kind == (self.effect, self.subject) else None
+        # The location of the fault, if the smallest case shows the symptom, or one that an overflow of integers, whose
+        # results seem wrong in one case and imprecise in another, explains as well.
+        fault, smallest = self.fault, self._smallest
+        is_shown = smallest is not None and symptom(smallest).kind == (self.effect, self.subject)
+        return fault if is_shown or (fault is not None and fault.cause.endswith(OVERFLOWS)) else None
 
     @property
     def _cause(self) -> str:

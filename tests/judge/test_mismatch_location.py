@@ -269,6 +269,7 @@ def test_a_mistake_is_named_or_nothing_is_claimed(
         ([200, 300], [-56, 44], "int8"),
         ([511, 300], [255, 44], "uint8"),
         ([70_000, 256], [4464, 256], "int16 or uint16"),
+        ([65_537, 256], [1, 256], "int16 or uint16"),  # a single one may fit 8 bits, too
         ([70_000, 256], [4465, 256], ""),
     ],
 )

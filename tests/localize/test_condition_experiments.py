@@ -105,6 +105,9 @@ OF_SIGNATURES: Mapping[str, Sizes] = {
     "mode is b and n is longer than its block, 8": lambda n, mode, **_: mode == "b" and n > 8,
     "dtype is bfloat16 and n is odd": lambda n, dtype, **_: dtype == "bfloat16" and n % 2 == 1,
     "m is over 2 and n is not a multiple of 4": lambda m, n, **_: m > 2 and n % 4 != 0,
+    "n is even": lambda n, **_: n % 2 == 0,
+    "m equals n": lambda m, n, **_: m == n,
+    "n is 3 more than a multiple of 4": lambda n, **_: n % 4 == 3,
 }
 
 
@@ -233,6 +236,9 @@ OF_VALUES: Mapping[str, Inputs] = {
     "x holds a number of magnitude below 1": lambda x, *_: (abs(x) < 1).any(),
     "the last element of a row of x holds a negative number": lambda x, *_: (x[:, -1] < 0).any(),
     "lens holds n": lambda x, y, keep, idx, lens: (lens == x.shape[1]).any(),
+    "x holds a NaN or an infinity where keep is False": lambda x, y, keep, *_: ((x - x != 0) & ~keep).any(),
+    "lens holds a number of 10 or more": lambda x, y, keep, idx, lens: (lens > 9).any(),
+    "x holds a subnormal number": lambda x, *_: ((abs(x) > 0) & (abs(x) < 2.0**-126)).any(),
     "x holds a negative number; n is odd": lambda x, *_: (x < 0).any() & (x.shape[1] % 2 == 1),
 }
 

@@ -16,6 +16,7 @@ import kerneltest as kt
 import kerneltest.execute.invariants
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.localize.call_operators import call_repairs
+from kerneltest.localize.sites import LocatedJaxpr, locate_equations
 from kerneltest.trace.tracing import trace_function
 from kerneltest.trace.walk import iter_equations, primitive_name
 from tests.localize.fault_cases import locate_case, make_case, search_case
@@ -107,6 +108,17 @@ def _without_residual(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.tanh(jnp.cumsum(x, axis=1))  # FAULT
 
 
+def _masked_by_a_product(x_ref: Any, o_ref: Any) -> None:
+    is_kept = jnp.arange(4) < 2
+    kept = x_ref[...] * jnp.where(is_kept, 1.0, 0.0)  # FAULT
+    o_ref[...] = jnp.cumsum(kept, axis=1)
+
+
+def _overflowing(x_ref: Any, o_ref: Any) -> None:
+    counts = (1e5 * jnp.cumsum(x_ref[...], axis=1)).astype(jnp.int32)
+    o_ref[...] = (counts * counts).astype(jnp.float32)  # FAULT
+
+
 def _backward(x_ref: Any, g_ref: Any, o_ref: Any) -> None:
     o_ref[...] = g_ref[...] + 2.0 * x_ref[...]  # FAULT
 
@@ -141,6 +153,8 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _stored_always: lambda x: np.where(x[0, 0] < 0, -x, 2 * np.cumsum(x, axis=1)),
     _without_one: lambda x: x / (1 + np.abs(np.cumsum(x, axis=1))),
     _without_residual: lambda x: np.tanh(np.cumsum(x, axis=1)) + x,
+    _masked_by_a_product: lambda x: np.cumsum(np.where(np.arange(4) < 2, x, 0), axis=1),
+    _overflowing: lambda x: np.trunc(1e5 * np.cumsum(x, axis=1)) ** 2,
 }
 CAUSES = {
     **dict.fromkeys((_rounded, _rounded_twice), "a rounding to bfloat16"),
@@ -148,8 +162,15 @@ CAUSES = {
     _unmasked: "a missing mask",
     _stored_always: "a store that lacks its condition",
     _without_residual: "a missing term",
+    _masked_by_a_product: "a masked-out value that is multiplied by 0 instead of left out",
+    _overflowing: "an int32 product that overflows",
 }
-VALUES = {_unguarded: np.zeros((4, 4)), _biased: np.tri(4, 4, -1)}
+VALUES = {
+    _unguarded: np.zeros((4, 4)),
+    _biased: np.tri(4, 4, -1),
+    _masked_by_a_product: np.where(np.arange(4) < 2, 1, np.nan) + np.zeros((4, 4)),
+    _overflowing: np.ones((4, 4)),
+}
 
 
 @pytest.mark.parametrize("options", [PLAIN, TPU], ids=["plain", "tpu"])
@@ -296,6 +317,18 @@ def test_lines_that_only_compute_wrong_values_are_shown_if_no_edit_helps() -> No
     assert found.location is None
     assert _fault(test_lines_that_only_compute_wrong_values_are_shown_if_no_edit_helps) in found.computed
     assert len(found.computed) <= 2
+
+
+def test_values_have_the_names_that_the_source_gives_them() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        whole = x_ref[...]
+        o_ref[...] = jax.lax.fori_loop(0, 3, lambda i, total: total * whole + jnp.sin(total), whole)
+
+    located = LocatedJaxpr(locate_equations(jax.make_jaxpr(lambda x: _call(body, PLAIN, x))(jnp.ones((4, 4)))))
+    scopes = {site.name: [str(value) for value in site.scope[:2]] for site in located.sites()}
+    load, carried = scopes["sin"]
+    assert (scopes["get"], carried) == (["x_ref", "o_ref"], "total")
+    assert load.startswith("the get of line ")  # what the loop uses of the kernel around it
 
 
 def _fault(body: Any) -> str:

@@ -102,14 +102,16 @@ def test_what_pytest_writes_meanwhile_is_whole(tmp_path: Path, arguments: tuple[
     assert not re.search(r"\d cases\b|running|compiling|\d left", seen.end)
 
 
-def test_an_interrupt_takes_the_line_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_takes_the_line_away(tmp_path: Path, number: str) -> None:
     # A shell's background job starts with SIGINT ignored, and so does what it starts.
     heed = "signal.signal(signal.SIGINT, signal.default_int_handler)"
-    interrupt = f"import os, signal; {heed}; os.kill(os.getpid(), signal.SIGINT); return 2 * x"
+    interrupt = f"import os, signal; {heed}; os.kill(os.getpid(), signal.{number}); return 2 * x"
     interrupted = RIGHT.replace("return 2 * x", interrupt)
     seen = _watch(tmp_path, "--kt-backends", "interpret", suite=interrupted)
     assert seen.live
-    assert "! KeyboardInterrupt !" in seen.end
+    assert f"! KeyboardInterrupt{': SIGTERM' * (number == 'SIGTERM')} !" in seen.end
+    assert "INCOMPLETE: stopped early" in seen.end
     assert not re.search(r"\d cases\b|running|compiling|\d left", seen.end)
 
 

@@ -22,10 +22,11 @@ from kerneltest.core.details import (
     without_numbers,
 )
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.evidence import Evidence, SpecialInput, SpecialValue
-from kerneltest.records.schema import ConfirmedCondition, FaultLocation, Record, Reproducer
+from kerneltest.records.evidence import Evidence, RelationKind, SpecialInput, SpecialValue, ValueRelation
+from kerneltest.records.schema import ConfirmedCondition, ConfirmedRelation, FaultLocation, Record, Reproducer
 from kerneltest.report.text.suspect_text import describe_suspect
 from kerneltest.triage.suspects import Suspect, find_suspects
+from kerneltest.triage.symptoms import OVERFLOWS
 from tests.written import PAIRING, case
 
 LENGTHS = (1, 15, 16, 17, 31, 32, 33, 48, 49, 64)
@@ -277,6 +278,9 @@ def test_findings_that_do_not_fulfil_a_tested_condition_are_another_suspect(
          "insufficient precision, or another formula: adding 1 fixes the result"),
         # the smallest case shows something else
         (WRONG, FaultLocation("k.py:5", "x / y", "0 / 0 is nan", True, cause="0 / 0"), "wrong values from 0 / 0"),
+        # which is no rounding, however small the error is
+        (SLIGHT, FaultLocation("k.py:5", "x", "it fixes the result", True, cause=f"an int32 sum {OVERFLOWS}"),
+         "wrong values from an int32 sum that overflows"),
     ],
 )  # fmt: skip
 def test_a_title_says_what_an_experiment_showed(evidence: Evidence, fault: FaultLocation, title: str) -> None:
@@ -285,6 +289,22 @@ def test_a_title_says_what_an_experiment_showed(evidence: Evidence, fault: Fault
     (suspect,) = _of([record], Reproducer(record.case, record, 0, 9, True, fault))
     assert suspect.title == title
     assert sum(fault.words in text for text in describe_suspect(suspect).texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("relation", "title"),
+    [
+        (ValueRelation(RelationKind.FACTORS, axis="n"), "wrong values from a missing mask"),
+        (ValueRelation(RelationKind.OPPOSITE), "wrong values: each has the opposite sign"),
+    ],
+)
+def test_a_cause_says_more_than_that_a_row_is_off_by_a_factor(relation: ValueRelation, title: str) -> None:
+    verdict, detail, _ = _mismatch(WRONG)
+    record = case(verdict=verdict, detail=detail, message=detail.text(), evidence=WRONG)
+    fault = FaultLocation("k.py:5", "x", "it fixes the result", True, cause="a missing mask")
+    confirmed = ConfirmedRelation(relation, 1, 1)
+    (suspect,) = _of([record], Reproducer(record.case, record, 0, 9, True, fault, relation=confirmed))
+    assert suspect.title == title
 
 
 def test_a_title_states_when_before_it_quotes_an_edit() -> None:

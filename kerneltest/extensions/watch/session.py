@@ -85,6 +85,7 @@ def _serve() -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
     import pytest
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _end)
     # Python considers bytecode current if the source has the same length and was saved in the same second.
     sys.dont_write_bytecode = True
 
@@ -98,6 +99,12 @@ def _serve() -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
         return {"status": status}
 
     return run
+
+
+def _end(number: int, frame: object) -> None:
+    # A run that a save has stopped shows no suspects, unlike one that is ended otherwise.
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
 
 
 def _variables() -> dict[str, str]:
