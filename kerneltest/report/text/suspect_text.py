@@ -100,7 +100,8 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
     elif suspect.level is not Level.BUILD and (places := [place for place in suspect.lines[:3] if place not in title]):
         yield Line(LineKind.PLAIN, f"at {', '.join(places)}")
     elif suspect.reproducer is not None and suspect.reproducer.computed:
-        yield Line(LineKind.PLAIN, f"computed at {', '.join(suspect.reproducer.computed)}")
+        computed = ", ".join(suspect.reproducer.computed)
+        yield Line(LineKind.PLAIN, f"no tested change corrects the values, which are computed at {computed}")
     if suspect.reproducer is not None and not suspect.reproducer.searched:
         yield Line(LineKind.PLAIN, "the search for the line was cut short: give it more time with --kt-minimize")
     if folder and evidence.file:
