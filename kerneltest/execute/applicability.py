@@ -93,10 +93,12 @@ class Applicability:
         The trace is that of the first signature that the backend serves, or the failure if all fail.
         """
         declared = self._pairing.on(backend.id)
-        reasons: list[str] = []
-        failures: list[Failure] = []
+        reasons, failures = list[str](), list[Failure]()
         fails_here = False  # on this platform, and not on all
+        refused = set[tuple[str, object]]()  # lengths, dtypes and options: a kernel chooses its calls by one of these
         for signature in signatures(declared, self._depth):
+            if refused.issuperset(choices := {*signature.dims, *signature.dtypes, *signature.statics}):
+                continue
             traced = general = self._traces.of(declared, signature)
             if isinstance(general, Traced) and backend.platform and general.by_platform:
                 traced = self._traces.of(declared, signature, backend.platform)
@@ -106,6 +108,7 @@ class Applicability:
                 reason = backend.unsupported_reason(traced) if traced.uses_call else NO_CALL
             if reason:
                 reasons.append(reason)
+                refused |= choices if reason != NO_CALL else set()  # it may need several of them to make a call
             elif isinstance(traced, Traced):
                 return "", traced
             else:

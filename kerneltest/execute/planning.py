@@ -57,11 +57,8 @@ def register_group(group: Group, *, order: int = AFTER_BUILT_IN) -> Group:
     """Registers a group of families, so that runs plan and judge its cases; in the root folder's `conftest.py`.
 
     Args:
-      group: with a name that no other group has.
+      group: with a name that no other group has; it is returned.
       order: its position in an item; those of kerneltest are 10 to 90.
-
-    Returns:
-      The group.
 
     Raises:
       ValueError: the name is taken.

@@ -56,12 +56,12 @@ def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
         backend = backend.wrapped
     if not type(backend).__module__.startswith("kerneltest."):
         raise NotReusableError(f"the backend {backend.id} is not kerneltest's own")
-    if replaced := replaced_function():
+    cache.switch_to(first.pairing, first.dtype)
+    if replaced := replaced_function(cache.traces):
         raise NotReusableError(f"{replaced} is not the library's own function")
     pairing = first.pairing  # in the order of its dims and arguments, in which cases are planned
     declared = pairing, (tuple(pairing.dims), tuple(pairing.arguments), tuple(pairing.leaves))
     values: list[object] = [*_circumstances(first, cache), *declared]
-    cache.switch_to(first.pairing, first.dtype)
     journal = cache.process.journal
     journal.start(first.name)
     try:

@@ -187,5 +187,5 @@ def test_a_kernel_that_leaves_while_it_is_traced_is_a_finding(outcome: BaseExcep
     def leaves(x: jax.Array) -> jax.Array:
         raise outcome
 
-    result = kt.check(kt.oracle_for(leaves, x=kt.array("n"))(lambda x: x), depth="quick")
+    result = kt.check(kt.oracle_for(leaves, x=kt.array("n", "float32"))(lambda x: x), depth="quick")
     assert {record.verdict for record in result.records if record.case} == {Verdict.RUNTIME_ERROR}

@@ -182,12 +182,12 @@ def test_rules_of_another_for_a_primitive_of_jax_are_told(register: Callable[[An
 
 
 def test_a_function_in_the_place_of_a_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not replaced_function()
+    assert not replaced_function("nothing")
     monkeypatch.setattr(jax.lax, "tan", lambda x: x)
-    assert replaced_function() == "jax.lax.tan"
+    assert replaced_function("a function") == "jax.lax.tan"
     monkeypatch.undo()
     monkeypatch.setattr(pl.BlockSpec, "__repr__", lambda self: "")
-    assert replaced_function().endswith("BlockSpec.__repr__")
+    assert replaced_function("a method").endswith("BlockSpec.__repr__")
 
 
 def test_it_is_the_same_in_another_process() -> None:

@@ -14,6 +14,8 @@ import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.jaxpr_digest import jaxpr_fingerprint
 from kerneltest.trace.tracing import trace
@@ -120,3 +122,30 @@ def test_a_wrong_form_is_found_where_it_is_used() -> None:
     result = kt.check(_pairing(wrong), backends=["interpret", "interpret-tpu"], depth="quick")
     assert {finding.backend for finding in result.findings} == {"interpret-tpu"}
     assert np.all([f.verdict in ("mismatch", "special_mismatch") for f in result.findings])
+
+
+@pytest.mark.parametrize(
+    ("for_tpus", "otherwise", "served"),
+    [
+        (lambda x, mode: mode == "d", GPU, True),
+        (lambda x, mode: x.shape == (17,), GPU, True),
+        (lambda x, mode: x.dtype == "bfloat16", GPU, True),
+        (lambda x, mode: mode == "b" and x.shape == (17,), lambda x: x * 2, True),
+        (lambda x, mode: False, GPU, False),
+    ],
+)
+def test_a_backend_serves_a_kernel_if_one_choice_leads_there(
+    for_tpus: Callable[[Any, str], bool], otherwise: Callable[[Any], Any], served: bool
+) -> None:
+    traced = list[bool]()
+
+    def kernel(x: Any, mode: str, other: str) -> Any:
+        traced.append(for_tpus(x, mode))
+        return (TPU if traced[-1] else otherwise)(x)
+
+    modes = dict(mode=kt.static(*"abcd"), other=kt.static(*"efgh"))
+    array = kt.array("n", ("float32", "bfloat16"))
+    pairing = kt.oracle_for(kernel, x=array, **modes, dims=dict(n=kt.dim(block=16)))(lambda x, mode, other: 2 * x)
+    plan = plan_pairing(pairing, "doubled", resolve(["lower:tpu-v5e"]), RunSettings(depth="quick"))
+    assert any(traced) == (not plan.not_applicable) == served
+    assert served or len(traced) <= len(signatures(pairing, "quick")) / 2

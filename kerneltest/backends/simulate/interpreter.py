@@ -40,7 +40,8 @@ class Tape:
 
     def __init__(self) -> None:
         self._known: list[Array | None] = []
-        self.steps: list[Step] = []
+        self._steps: list[tuple[Step, Sequence[int]]] = []  # with the values that each reads
+        self._last: dict[int, int] = {}  # the place of the last step that reads a value, which is then dropped
 
     def new_slot(self, content: Array | None = None) -> TapeSlot:
         """Returns a slot for a new value, which is known beforehand or set by a step."""
@@ -55,33 +56,31 @@ class Tape:
         """Appends a computation, and returns the slots of its results."""
         ins = [self.slot_of(operand).number for operand in operands]
         outs = tuple(self.new_slot() for _ in range(results))
-        self.steps.append(_computation(rule, ins, [out.number for out in outs]))
+
+        def step(values: list[Any], masks: list[Array | None]) -> None:
+            given = [values[i] for i in ins]
+            computed = rule.compute(*given)
+            mask = rule.undefined_mask(given, [masks[i] for i in ins])
+            for out, value in zip(outs, computed if isinstance(computed, tuple) else (computed,), strict=True):
+                values[out.number], masks[out.number] = value, mask
+
+        self.add_step(step, ins)
         return outs
+
+    def add_step(self, step: Step, reads: Sequence[int]) -> None:
+        """Appends a step that reads the values of some numbers."""
+        self._last.update(dict.fromkeys(reads, len(self._steps)))
+        self._steps.append((step, reads))
 
     def run(self) -> None:
         values: list[Any] = self._known.copy()
         masks: list[Array | None] = [None] * len(values)
         with np.errstate(all="ignore"):
-            for step in self.steps:
+            for place, (step, reads) in enumerate(self._steps):
                 step(values, masks)
-
-
-def _computation(rule: Rule, ins: Sequence[int], outs: Sequence[int]) -> Step:
-    single = outs[0] if len(outs) == 1 else None
-
-    def step(values: list[Any], masks: list[Array | None]) -> None:
-        operands = [values[i] for i in ins]
-        results = rule.compute(*operands)
-        undefined = [masks[i] for i in ins]
-        mask = rule.undefined_mask(operands, undefined)
-        if single is not None:
-            values[single] = results[0] if isinstance(results, tuple) else results
-            masks[single] = mask
-            return
-        for out, value in zip(outs, results, strict=True):
-            values[out], masks[out] = value, mask
-
-    return step
+                for number in reads:
+                    if self._last[number] == place:
+                        values[number] = masks[number] = None
 
 
 # Carries out an access, given the mask of elements that are not readable, further operands and their masks. Returns the
@@ -264,7 +263,7 @@ class Recorder(IRInterpreter):
             extras, undefined_extras = [values[i] for i in more], [masks[i] for i in more]
             values[out.number], masks[out.number] = request.action(access, unread, extras, undefined_extras)
 
-        self.tape.steps.append(step)
+        self.tape.add_step(step, [*ins, *more])
         return out
 
     def postpone_loop(self, op: Operation, carried: Sequence[Value], trips: int | None) -> Sequence[Value] | None:
@@ -288,7 +287,7 @@ class Recorder(IRInterpreter):
                 value = array_of(inner.environment[number])
                 values[out.number], masks[out.number] = value, inner.undefined_mask(value)
 
-        tape.steps.append(step)
+        tape.add_step(step, [*ins.values(), *([] if enabled is None else [enabled])])
         if len(carried) != len(outs):
             return outs
         return [_with_offset(before, out) for before, out in zip(carried, outs, strict=True)]

@@ -91,8 +91,9 @@ def _foreign(value: Any, seen: set[int] | None = None) -> str:
 # Functions that other code has put in the place of those of JAX, NumPy and kerneltest.
 
 
-def replaced_function() -> str:
-    """Returns the dotted name of a function or method in a library whose code is the project's; "" if there is none."""
+@functools.lru_cache(maxsize=1)
+def replaced_function(purpose: object) -> str:
+    """Returns a function or method of a library whose code is the project's, looked for once a purpose; or ""."""
     for module in (module for library in ("jax", "numpy", "kerneltest") for module in _modules(library)):
         space = vars(module)
         for name, value in list(space.items()):
