@@ -378,7 +378,7 @@ _ABOUT = """# What each family and each class of lengths finds alone
 has a length of that class, and some other signature has none; since a signature has several classes, a bug may count
 for several. **Cases** are all cases of the broken kernels.
 """
-_RARELY = 3  # cases
+_RARELY, _NAMED = 3, 6  # cases by which a bug is found, bugs of which a list gives the names
 
 
 def render(rows: Sequence[Found], about: str) -> Iterator[str]:
@@ -426,7 +426,9 @@ def table(
         figures = [figure for source in sources for figure in (total[source, name], only[source, name])]
         yield f"| {name} | {' | '.join(map(str, [*([cases[name]] if cases else ()), *figures]))} |"
     yield ""
-    yield from (f"- {name} alone: {'; '.join(names)}" for name, names in sorted(by_hand.items()))
+    for name, names in sorted(by_hand.items()):
+        more = f"; and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield f"- {name} alone: {'; '.join(names[:_NAMED])}{more}"
     yield ""
 
 
