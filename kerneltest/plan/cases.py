@@ -121,7 +121,7 @@ def _left_out(pairing: Pairing, families: Sequence[Family], small: int) -> Itera
     filled = {signature: signature_slots(pairing, signature) for signature in signatures(pairing, "quick")}
     sizes = {signature: sum(slot.size for slot in slots.values()) for signature, slots in filled.items()}
     for place, family in enumerate(family for family in families if family.name not in LONG_FAMILIES["quick"]):
-        seen: set[tuple[str, str | int]] = set()
+        seen: set[tuple[str, object]] = set()
         for number, signature in enumerate(sorted(sizes, key=sizes.__getitem__)):
             options, turns = {*signature.dims, *signature.dtypes, *signature.statics}, -(-sizes[signature] // small)
             if turns > 1 and (number + place) % turns and options <= seen:
