@@ -79,13 +79,18 @@ def value_cases(
     """
     chosen = [signature for signature in signatures(pairing, depth) if signature.dtype == dtype_name]
     families = [family for family in FAMILIES.values() if family.group == group]
+    small = 2**13 if group == GroupName.NUMERIC else 2**9  # sums lose digits only if they are long
+    left_out = set(_left_out(pairing, families, small)) if depth == "quick" else set()
     for number, signature in enumerate(chosen):
         filled = signature_slots(pairing, signature)
         for place, family in enumerate(families):
+            if (signature, family.name) in left_out:
+                continue
             targets = applicable = _applicable(family, filled)
             if not family.each:
                 targets = [""] if _is_planned(family, filled) else []
-                targets += _single_target(family, applicable, number + place, depth)
+                if depth != "quick" and group == GroupName.NUMERIC and family.name != "normal" and len(applicable) > 1:
+                    targets.append(applicable[(number + place) % len(applicable)])  # all at once can mask one's effect
             for target in targets:
                 yield Case(pairing_id, pairing.name, signature, family, target, seed)
     of_long = [family for family in families if family.name in LONG_FAMILIES[depth]]
@@ -108,16 +113,21 @@ def _is_planned(family: Family, filled: Mapping[str, Slot]) -> bool:
     return bool(_applicable(family, filled))
 
 
-def _single_target(family: Family, applicable: Sequence[str], turn: int, depth: str) -> list[str]:
-    """Returns the single argument that a numeric family also perturbs by itself, as a list; [] for none.
+def _left_out(pairing: Pairing, families: Sequence[Family], small: int) -> Iterator[tuple[Signature, str]]:
+    """Yields signatures of more than `small` elements, with families that do not fill them: these take turns.
 
-    Perturbing all arguments at once can mask the effect of one. Signatures take different arguments in turn; at `quick`
-    only every third one takes any, the same one as in a deeper plan.
+    Each family gets each length, dtype and option that it can fill, in the smallest signatures that have them.
     """
-    is_numeric = family.group == GroupName.NUMERIC and family.name != "normal"
-    if not is_numeric or len(applicable) < 2 or (depth == "quick" and turn % 3):
-        return []
-    return [applicable[(turn if turn % 3 else turn // 3) % len(applicable)]]
+    filled = {signature: signature_slots(pairing, signature) for signature in signatures(pairing, "quick")}
+    sizes = {signature: sum(slot.size for slot in slots.values()) for signature, slots in filled.items()}
+    for place, family in enumerate(family for family in families if family.name not in LONG_FAMILIES["quick"]):
+        seen: set[tuple[str, object]] = set()
+        for number, signature in enumerate(sorted(sizes, key=sizes.__getitem__)):
+            options, turns = {*signature.dims, *signature.dtypes, *signature.statics}, -(-sizes[signature] // small)
+            if turns > 1 and (number + place) % turns and options <= seen:
+                yield signature, family.name
+            elif _is_planned(family, filled[signature]):
+                seen |= options
 
 
 @functools.lru_cache(maxsize=256)  # all cases of a signature use them

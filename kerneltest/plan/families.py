@@ -1,7 +1,7 @@
 """Families: named ways of filling a signature with values, in a registry that users extend.
 
 A family gets a `Slot`, the description of one array argument, and returns its values. Families with a target
-(`each=True`) perturb one argument at a time, while the others hold random values. Numeric families do both.
+(`each=True`) perturb one argument at a time, while the others hold random values. Numeric families may do both.
 """
 
 from collections.abc import Callable, Mapping

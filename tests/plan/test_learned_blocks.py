@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,9 +21,11 @@ from kerneltest.execute.kernel_numbers import with_learned_blocks
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
 from kerneltest.plan import DEPTHS
+from kerneltest.plan.cases import Case, value_cases
+from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.schema import Record
-from tests.found import records
+from tests.found import found_twice, records
 
 
 def in_columns(x: jax.Array, block: Callable[[int], int], broken: bool = False, fixed: int = 8) -> Any:
@@ -178,6 +181,40 @@ def test_most_families_find_what_is_wrong_past_the_first_block(kernel: Any) -> N
     found = [each for each in judged(broken=True) if each.verdict.is_finding]
     assert len({each.signature for each in found}) >= 2
     assert len(found) > len(right) / 6
+
+
+def in_squares(x: jax.Array, broken: tuple[int, ...] = ()) -> Any:
+    """Doubles in blocks of 128 by 128; a broken one adds 1 in the blocks that are past the first along some axes."""
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        is_wrong = functools.reduce(operator.and_, (pl.program_id(axis) > 0 for axis in broken), bool(broken))
+        o_ref[...] = 2 * x_ref[...] + jnp.where(is_wrong, 1, 0).astype(x.dtype)
+
+    spec = pl.BlockSpec((128, 128), lambda i, j: (i, j))
+    grid = tuple(pl.cdiv(length, 128) for length in x.shape)
+    return pl.pallas_call(body, grid=grid, in_specs=[spec], out_specs=spec, out_shape=x)(x)
+
+
+def squared(broken: tuple[int, ...] = ()) -> kt.Pairing:
+    kernel = functools.partial(in_squares, broken=broken)
+    return kt.oracle_for(kernel, x=kt.array("m n", ("float32", "float16")))(lambda x: 2 * x)
+
+
+@pytest.mark.parametrize("broken", [(0,), (1,), (0, 1)])
+def test_what_is_wrong_past_the_first_block_of_either_of_two_dims_or_of_both_is_found(broken: tuple[int, ...]) -> None:
+    assert found_twice(squared(broken), 0)
+
+
+def test_few_families_fill_several_blocks_of_two_dims_and_all_fill_several_of_one() -> None:
+    def planned(pairing: kt.Pairing, depth: str) -> list[Case]:
+        return [case for g in GROUPS for case in value_cases(pairing, "a", "float32", g, 0, depth)]
+
+    declared = kt.oracle_for(in_tail, x=kt.array("n", "float32"), dims=dict(n=kt.dim(block=1024)))
+    two, one = with_learned_blocks(squared()), declared(lambda x: 2 * x)
+    volume = sum(each.volume for each in signatures(two, "quick") if each.dtype == "float32")
+    assert sum(case.signature.volume for case in planned(two, "quick")) < 8 * volume
+    quick, deeper = ({(c.signature, c.family.name) for c in planned(one, depth)} for depth in ("quick", "standard"))
+    assert quick == {(signature, family) for signature, family in deeper if signature in signatures(one, "quick")}
 
 
 def test_a_loop_in_triton_may_have_any_constant_as_its_block() -> None:

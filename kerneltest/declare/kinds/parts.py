@@ -89,22 +89,17 @@ class Parts(ArgumentKind):
         return self.from_sizes(slot, even)
 
     def edge_values(self) -> Sequence[EdgeValues]:
-        """Returns equal parts, empty parts, and parts that end next to the ends of blocks."""
+        """Returns empty parts, and parts that end next to the ends of blocks."""
 
         def having(least: int) -> Callable[[Slot], bool]:
             return lambda slot: slot.size > 0 and self.count(slot) >= least
 
         return [
-            EdgeValues(self.even_parts, having(1)),
             EdgeValues(self.first_takes_all, having(1)),
             EdgeValues(self.last_takes_all, having(1)),
             EdgeValues(self.empty_parts, having(2)),
             EdgeValues(self.parts_beside_blocks, having(2)),
         ]
-
-    def even_parts(self, slot: Slot, rng: Rng) -> Array:
-        """Groups of equal size, to within one element."""
-        return self.canonical(slot)
 
     def first_takes_all(self, slot: Slot, rng: Rng) -> Array:
         """Everything is in the first group, and the others are empty."""
