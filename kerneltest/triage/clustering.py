@@ -310,8 +310,8 @@ def _split_by_edit(cluster: FindingCluster, known: Mapping[tuple[str, str, str],
     # An edit that repairs the smallest case leaves other cases wrong. The case that the smallest one was made from is
     # on the repaired side. One that was not tried goes with the side that has its family, else its signature.
     smallest = (known.get((record.pairing, record.backend, record.case)) for record in cluster.records)
-    births = ((each.origin, each.fault) for each in smallest if each is not None and each.fault is not None)
-    origin, born = next(((origin, fault) for origin, fault in births if fault.unexplained), ("", None))
+    births = ((each.origin, each.fault) for each in smallest if each and each.fault and each.fault.unexplained)
+    origin, born = next(births, ("", None))
     if born is None:
         return [cluster]
     if not {*born.explained}.isdisjoint(born.unexplained):  # it repairs the use of memory, and leaves values wrong

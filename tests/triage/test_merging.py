@@ -153,13 +153,16 @@ def test_wrong_values_at_the_smallest_case_of_a_wrong_access_are_no_other_bug(va
     assert len(find_suspects(records, {PAIRING: {"n": 16}}, smallest)) == count
 
 
-@pytest.mark.parametrize(("values", "count"), [("[1]", 1), ("[2]", 2)])
-def test_a_partial_repair_that_repairs_the_smallest_case_of_both_parts_splits_nothing(values: str, count: int) -> None:
+@pytest.mark.parametrize(("values", "line", "count"), [("[1]", "k.py:9", 1), ("[2]", "", 1), ("[2]", "k.py:9", 2)])
+def test_a_partial_repair_splits_only_if_another_one_repairs_another_smallest_case(
+    values: str, line: str, count: int
+) -> None:
     records = _run("interpret", lambda n, family: _wrong(3.0) if n % 16 and family in ("ones", "ties") else None)
     ones, ties = ([r.case for r in records if r.verdict.is_finding and r.family == each] for each in ("ones", "ties"))
     fault = FaultLocation("k.py:5", "x == n", "a change repairs some", False, explained=(*ones,), unexplained=(*ties,))
     smallest = []
-    for origin, shown, found in ((ones[0], "[1]", fault), (ties[0], values, None)):
+    second = FaultLocation(line, "x < n", "another change repairs the others", False) if line else None
+    for origin, shown, found in ((ones[0], "[1]", fault), (ties[0], values, second)):
         evidence = Evidence(index=(0,), actual=3.0, expected=1.0, arguments={"x": shown})
         made = case(verdict="mismatch", case="made", signature="n=1", evidence=evidence)
         smallest.append(Reproducer(origin, made, 0, 9, True, found))
