@@ -51,10 +51,12 @@ def _wrong(got: float, wanted: float = 1.0, off: float | None = None) -> tuple[s
     return "mismatch", detail, Evidence(index=(0,), actual=got, expected=wanted, wrong_blocks=(1, 1))
 
 
+SIMULATED = "simulate:sm_90"
 EVERYWHERE = (*_wrong(3.0)[:2], replace(_wrong(3.0)[2], pattern=Pattern(PatternKind.EVERYWHERE)))
 RACE = "race", Race("k", "o_ref", "[0]", ()), Evidence()
 CHANGES = "nondeterministic", Nondeterministic("output 0", (0,), "1", "2", 1, 4), Evidence()
 UNWRITTEN = "unwritten", Undefined("output 0", True, 1, PASS.compared, "[0]"), Evidence()
+UNINITIALISED = "uninitialised", Undefined("output 0", False, 1, PASS.compared, "[0]"), Evidence()
 OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), "x_ref", "[9]", "a load"), Evidence()
 
 
@@ -83,6 +85,10 @@ OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), 
         ({"simulate:sm_90": lambda n, family: UNWRITTEN if n % 16 else _wrong(3.0),
           "interpret": lambda n, family: _wrong(float("nan")) if n % 16 else _wrong(3.0)},
          ["unwritten elements", "wrong values"]),
+        # the same of elements that depend on memory that was never written
+        ({SIMULATED: lambda n, family: UNINITIALISED if n % 16 else _wrong(3.0),
+          "interpret": lambda n, family: _wrong(float("nan")) if n % 16 else _wrong(3.0)},
+         ["values from uninitialised memory", "wrong values"]),
         # a formula that is nearly right is the imprecision that others of its cases show
         ({"interpret": lambda n, family: _wrong(0.999, off=0.001) if family == "ones" and n == 1
           else _wrong(0.999) if family != "ones" else None},
@@ -95,14 +101,11 @@ OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), 
          ["wrong values"]),
     ],
     ids=["race and device", "race and nondeterminism", "out of bounds and device", "every element", "two bugs",
-         "unwritten", "nearly right", "nearly right and NaN", "wrong and NaN"],
+         "unwritten", "uninitialised", "nearly right", "nearly right and NaN", "wrong and NaN"],
 )  # fmt: skip
 def test_a_bug_that_shows_in_several_ways_is_one_suspect(runs: dict[str, Fails], titles: list[str]) -> None:
     records = [record for backend, fails in runs.items() for record in _run(backend, fails)]
     assert [suspect.title for suspect in find_suspects(records, {PAIRING: {"n": 16}})] == titles
-
-
-SIMULATED = "simulate:sm_90"
 
 
 @pytest.mark.parametrize(
