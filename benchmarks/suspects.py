@@ -22,11 +22,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any
 
 import jax
@@ -227,6 +227,13 @@ def line_named(row: dict[str, Any]) -> str:
     return next((word for word in ("right", "wrong and certain", "wrong") if word in said), "none")
 
 
+def _alone(pair: dict[str, Any], single: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    # The rows of the two bugs of a pair; [] if either is missing.
+    pairing, _, bugs = pair["name"].partition(": ")
+    names = [f"{pairing}: {bug}" for bug in bugs.split(" AND ")]
+    return [single[name] for name in names] if single.keys() >= {*names} else []
+
+
 def told_apart(row: dict[str, Any], single: dict[str, dict[str, Any]]) -> bool | None:
     """Whether a suspect each is of either bug, judged by the cases that each bug fails alone.
 
@@ -236,11 +243,7 @@ def told_apart(row: dict[str, Any], single: dict[str, dict[str, Any]]) -> bool |
 
     None where one of the two is not found even alone.
     """
-    pairing, _, bugs = row["name"].partition(": ")
-    one, other = (
-        {case for suspect in single[f"{pairing}: {bug}"]["suspects"] for case in suspect["cases"]}
-        for bug in bugs.split(" AND ")
-    )
+    one, other = ({case for suspect in bug["suspects"] for case in suspect["cases"]} for bug in _alone(row, single))
     if not one or not other:
         return None
     mine = [set(suspect["cases"]) for suspect in row["suspects"]]
@@ -312,7 +315,7 @@ def report(results: dict[str, Any]) -> str:
             "",
         ]
     if single and results.get("pairs"):
-        told = {row["name"]: told_apart(row, single) for row in results["pairs"]}
+        told = {row["name"]: told_apart(row, single) for row in results["pairs"] if _alone(row, single)}
         counted = [each for each in told.values() if each is not None]
         lines += [
             f"Two bugs in one kernel, {len(counted)} pairs: separated in {sum(counted)} "
@@ -325,6 +328,7 @@ def report(results: dict[str, Any]) -> str:
                 f"| {row['name']} | {len(row['suspects'])} | "
                 f"{'one is not found' if told[row['name']] is None else 'yes' if told[row['name']] else 'no'} |"
                 for row in results["pairs"]
+                if row["name"] in told
             ),
             "",
         ]
@@ -338,12 +342,17 @@ _TABLES: dict[str, tuple[Callable[[], Sequence[Any]], Callable[[Any, float], lis
 }
 
 
+def _bug(name: str) -> str:
+    return name.partition(": ")[2]
+
+
 def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help="by default single and pairs")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for the smallest case of each suspect")
     parser.add_argument("--only", nargs="+", metavar="PART", help="rows whose names have one of these, only printed")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="end then; the next call adds missing rows")
     chosen = parser.parse_args(words)
     if unknown := set(chosen.tables) - _TABLES.keys():
         parser.error(f"no table {', '.join(sorted(unknown))}: there are {', '.join(_TABLES)}")
@@ -351,17 +360,32 @@ def main(words: Sequence[str]) -> None:
     kept = FOLDER / "results.json"
     results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     results["environment"] = f"JAX {jax.__version__}, Python {platform.python_version()}, {platform.machine()}, no GPU."
-    for table in chosen.tables or ["single", "pairs"]:
-        subjects, judge = _TABLES[table]
-        names = {getattr(subject, "name", subject): subject for subject in subjects()}
-        todo = [each for name, each in names.items() if not chosen.only or any(part in name for part in chosen.only)]
-        results[table] = []
-        with ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool:
-            for rows in pool.map(judge, todo, [chosen.seconds] * len(todo)):
-                results[table] += rows
-                print(*map(describe, rows), sep="\n", flush=True)
-        if found := [row for row in results[table] if row["suspects"]]:
-            print("\n".join(totals(found)))
+    tables = chosen.tables or ["single", "pairs"]
+    subjects = {table: {getattr(each, "name", each): each for each in _TABLES[table][0]()} for table in tables}
+    rows = {table: [] if chosen.limit is None else results.get(table, []) for table in tables}
+    paired = {bug for pair in pairs() for bug in _bug(pair.name).split(" AND ")}  # these first
+    with ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool:
+        pending = {
+            pool.submit(_TABLES[table][1], subject, chosen.seconds): table
+            for table in tables
+            for name, subject in sorted(subjects[table].items(), key=lambda each: _bug(each[0]) not in paired)
+            if not any(row["name"] == name for row in rows[table])
+            and (not chosen.only or any(part in name for part in chosen.only))
+        }
+        try:
+            for done in as_completed(pending, chosen.limit):
+                made = done.result() if done.exception() is None else []
+                rows[pending[done]] += made
+                print(*map(describe, made), done.exception() or "", sep="\n", flush=True)
+        except TimeoutError:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.kill()
+    for table, found in rows.items():
+        order = [*subjects[table]]
+        results[table] = found if table == "mutants" else sorted(found, key=lambda row: order.index(row["name"]))
+        if with_suspects := [row for row in found if row["suspects"]]:
+            print(f"{table}: {len(found)} rows", *totals(with_suspects), sep="\n")
         if not chosen.only and table != "mutants":
             kept.write_text(json.dumps(results))
             (FOLDER / "README.md").write_text(report(results), encoding="utf-8")

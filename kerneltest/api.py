@@ -229,8 +229,8 @@ def _find_suspects(
     blocks = {i.pairing_id: {name: d.block for name, d in i.pairing.dims.items() if d.block} for i in items[:1]}
     smallest: list[Reproducer] = []
     for _ in range(REDUCTION_ROUNDS if seconds else 0):
-        for suspect in find_suspects(records, blocks, smallest):
-            if suspect.reproducer is None and (found := reduce_suspect(items, suspect.findings, cache, seconds)):
+        for each in find_suspects(records, blocks, smallest):
+            if each.reproducer is None and (found := reduce_suspect(items, each.findings, cache, seconds, smallest)):
                 smallest.append(found.reproducer)
     return find_suspects(records, blocks, smallest)
 

@@ -47,6 +47,7 @@ class EvaluatedKernel:
       own: its jaxpr in its own dtypes.
       wide: the same, traced in float64 if it can be.
       promoted: evaluates it without rounding, also in samples.
+      first: an edit that comes before every other one, such as the repair of another bug; None for none.
 
     Raises:
       UnknownError: it contains an operation that NumPy does not evaluate.
@@ -57,22 +58,26 @@ class EvaluatedKernel:
         self.own = LocatedJaxpr(locate_equations(traced.jaxpr), lengths)
         self.wide = LocatedJaxpr(locate_equations(wide.jaxpr), lengths) if wide is not None else self.own
         self.promoted = PromotedKernel(wide or traced)
+        self.first: MakeEdit | None = None
         self._rounded = EditableJaxpr(self.own, _RoundedRules())
         self._formula = EditableJaxpr(self.wide, EditableRules())
 
     def run(self, leaves: Sequence[Array], make: MakeEdit = lambda jaxpr: (), *, rounded: bool) -> Outputs:
         """Returns the outputs: with each float rounded to its dtype, or in float64 in place of 16 bits or more."""
         if rounded:
-            return self._narrow(self._rounded.evaluate(leaves, make(self.own)))
-        return self._formula.evaluate(leaves, make(self.wide))
+            return self._narrow(self._rounded.evaluate(leaves, self._edit(make, self.own)))
+        return self._formula.evaluate(leaves, self._edit(make, self.wide))
 
     def run_all(
         self, leaves: Sequence[Array], edits: Sequence[MakeEdit], *, rounded: bool
     ) -> Iterator[Compared | None]:
         """Yields the outputs with each of some edits and without it; None for one that raises."""
         evaluated, located = (self._rounded, self.own) if rounded else (self._formula, self.wide)
-        for found in evaluated.evaluate_all(leaves, (partial(make, located) for make in edits)):
+        for found in evaluated.evaluate_all(leaves, (partial(self._edit, make, located) for make in edits)):
             yield (self._narrow(found[0]), self._narrow(found[1])) if rounded and found is not None else found
+
+    def _edit(self, make: MakeEdit, jaxpr: LocatedJaxpr) -> Edit:
+        return [*(self.first(jaxpr) if self.first is not None else ()), *make(jaxpr)]
 
     def _narrow(self, outputs: Outputs) -> Outputs:
         return tuple(x.astype(o.dtype, copy=False) for x, o in zip(outputs, self.traced.outputs, strict=True))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -291,6 +291,7 @@ class LineSearch:
 
 Replay = CaseReplay | EquationReplay  # a call with known results on which repairs are tried
 R = TypeVar("R", bound=Replay)
+Cases = Sequence[AnyCase]
 
 
 def find_repair(
@@ -401,6 +402,20 @@ def _ways(replay: Replay, repair: Repair) -> list[Any] | None:
     return None if not ways or (len(ways) > 1 and not replay.is_wrong) else ways
 
 
+def repaired_replays(location: FaultLocation | None, pairing: Pairing, family: str) -> Callable[..., Any]:
+    """Returns `equation_replays` of a kernel that is repaired at a location: what is still wrong has another bug."""
+
+    def judge(replay: EquationReplay) -> bool:
+        kernel = replay.kernel
+        if location is not None and kernel.first is None:
+            at_place = (repair for repair in equation_repairs(kernel) if repair.place == location.place)
+            edits = (repair.patches(kernel) for repair in at_place if _location([repair]).words == location.words)
+            kernel.first = next(chain.from_iterable(edits), lambda jaxpr: ())
+        return replay.is_wrong
+
+    return partial(equation_replays, pairing, family=family, judge=judge, cache=Cache(), kernels={})
+
+
 def lines_of_wrong_values(replay: EquationReplay) -> tuple[str, ...]:
     """Returns the lines on which a wrong replay computes nothing but values that are wrong; () if these are many."""
     places = disturbances(replay.kernel)
@@ -420,8 +435,9 @@ def locate_fault(
     outcome: Outcome,
     target: str = "sm_90",
     seconds: float = 5.0,
-    also: Sequence[AnyCase] = (),
-    more: Sequence[AnyCase] = (),
+    also: Cases = (),
+    more: Cases = (),
+    repaired: FaultLocation | None = None,
 ) -> LineSearch:
     """Searches for the location from which the wrong values of a failing case come.
 
@@ -436,11 +452,18 @@ def locate_fault(
       seconds: the time after which the search is cut short.
       also: further cases, failing and passing, preferably of other lengths, which a repair must make right as well.
       more: cases, failing and passing, on which the repairs that do so are tried.
+      repaired: the location of another bug. Changes are also tried in addition to its repair.
     """
     record, deadline = outcome.record, Deadline(seconds)
     evaluated = partial(equation_replays, pairing, family=record.family, cache=Cache(), kernels={})
     simulated = partial(case_replays, pairing, family=record.family, target=target, cache=Cache(), kernels={})
     of_values = record.verdict.kind is VerdictKind.VALUES if record.family not in INVARIANTS else None
+    if repaired is not None:
+        second = repaired_replays(repaired, pairing, record.family)
+        location = _locate_in_equations(second, [case, *also], more, deadline)
+        if location is not None and not location.unexplained and location.place != repaired.place:
+            words = f"{location.words}, after the change at {repaired.place}"
+            return LineSearch(replace(location, words=words, confirmed=False), complete=not deadline.is_met)
     cause = cause_of(record.detail)
     first = _if_wrong(simulated, case) if cause is not None and cause.what is ErrorCause.OVERFLOW else None
     if first is not None and (found := find_overflow(first)) is not None:
@@ -469,11 +492,7 @@ def _if_wrong(replays: Callable[..., Iterator[R]], case: AnyCase) -> R | None:
 
 
 def _locate_in_code(
-    replays: Callable[..., Iterator[CaseReplay]],
-    cases: Sequence[AnyCase],
-    more: Sequence[AnyCase],
-    deadline: Deadline,
-    of_values: bool | None,
+    replays: Callable[..., Iterator[CaseReplay]], cases: Cases, more: Cases, deadline: Deadline, of_values: bool | None
 ) -> FaultLocation | None:
     if (first := _if_wrong(replays, cases[0])) is None:
         return None
@@ -520,10 +539,7 @@ def _locate_two(
 
 
 def _locate_in_equations(
-    replays: Callable[..., Iterator[EquationReplay]],
-    cases: Sequence[AnyCase],
-    more: Sequence[AnyCase],
-    deadline: Deadline,
+    replays: Callable[..., Iterator[EquationReplay]], cases: Cases, more: Cases, deadline: Deadline
 ) -> FaultLocation | None:
     if (first := _if_wrong(replays, cases[0])) is None:
         return None

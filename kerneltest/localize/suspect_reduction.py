@@ -22,13 +22,13 @@ from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.localize.case_replay import MutableKernel
 from kerneltest.localize.code_operators import describe_offset
 from kerneltest.localize.condition_experiments import find_condition
-from kerneltest.localize.repair_search import LineSearch, locate_fault
+from kerneltest.localize.repair_search import LineSearch, locate_fault, repaired_replays
 from kerneltest.localize.special_origin import Cause, depends_on_memory, depends_on_order
 from kerneltest.localize.value_relations import find_relation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import RelationKind, ValueRelation
-from kerneltest.records.schema import ConfirmedRelation, Record, Reproducer
+from kerneltest.records.schema import ConfirmedRelation, FaultLocation, Record, Reproducer
 from kerneltest.shrink.shrinker import minimize
 from kerneltest.trace.tracing import without_debugging
 
@@ -50,12 +50,14 @@ class ReducedSuspect:
 @without_debugging()
 @show_warnings_once()
 def reduce_suspect(
-    items: Sequence[Item], findings: Sequence[Record], cache: Cache, seconds: float
+    items: Sequence[Item], findings: Sequence[Record], cache: Cache, seconds: float, known: Sequence[Reproducer] = ()
 ) -> ReducedSuspect | None:
     """Returns the smallest case that fails in the same way as one of some findings; None if that one passes now."""
     parts = {(item.name, item.group.name): item for item in items}
+    # What the repair of a known smallest case leaves wrong, if anything, has another bug.
+    left = {case: each.fault for each in known if each.fault is not None for case in each.fault.unexplained}
     record = min(
-        findings,
+        [each for each in findings if each.case in left] or findings,
         key=lambda each: (each.group == GroupName.PROOFS, sum(each.dims.values()), each.group != GroupName.STRUCTURAL),
     )
     item = parts[record.item, record.group]
@@ -79,7 +81,8 @@ def reduce_suspect(
         for each in other.cases()
         if each.id in bad and each.id not in own
     }
-    search = functools.partial(_reduce, item, case, record, cases, [*elsewhere.values()], bad, cache, seconds)
+    first = left.get(case.id)
+    search = functools.partial(_reduce, item, case, record, cases, [*elsewhere.values()], bad, cache, seconds, first)
     try:
         return Guard(cache.process.internal_failures).collect("searching for the smallest case", search, None)
     finally:
@@ -95,14 +98,21 @@ def _reduce(
     wrong: Mapping[str, int],
     cache: Cache,
     seconds: float,
+    first: FaultLocation | None,
 ) -> ReducedSuspect | None:
     started, findings = time.monotonic(), wrong.keys()
     own = record.shown.actual
     is_number = own == own and depends_on_memory(item, case, record, cache) is None
+    replays = repaired_replays(first, item.pairing, record.family)
+
+    def is_repaired(case: AnyCase) -> bool:
+        return first is not None and not any(replay.is_wrong for replay in replays([case]))
+
+    first = None if is_repaired(case) else first  # NumPy may not show it
 
     def is_another(case: AnyCase, record: Record) -> bool:
         # Wrong numbers are not to end as an element that was never written.
-        return is_number and depends_on_memory(item, case, record, cache) is not None
+        return is_repaired(case) or (is_number and depends_on_memory(item, case, record, cache) is not None)
 
     found = minimize(item, case, record, cache, _SHRINKING_SHARE * seconds, is_another)
     if found is None:
@@ -132,7 +142,7 @@ def _reduce(
         pairs = zip_longest(_spread_over_families(failing, known), _spread_over_families(passing, known))
         more = [each for pair in pairs for each in pair if each is not None]
         locate = functools.partial(
-            locate_fault, item.pairing, found.case, found.outcome, seconds=seconds, also=also, more=more
+            locate_fault, item.pairing, found.case, found.outcome, seconds=seconds, also=also, more=more, repaired=first
         )
         search = guard.collect("locating the fault", locate, LineSearch())
         still_wrong = set(search.location.unexplained) if search.location is not None else set()

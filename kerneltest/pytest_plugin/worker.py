@@ -83,7 +83,7 @@ class SuspectTracker:
     def _search(self, findings: Sequence[Record], parts: Sequence[Item], cache: Cache, writer: RecordWriter) -> None:
         from kerneltest.localize.suspect_reduction import reduce_suspect
 
-        found = reduce_suspect(parts, findings, cache, self._seconds)
+        found = reduce_suspect(parts, findings, cache, self._seconds, self._smallest)
         if found is None:
             return
         smallest = found.reproducer

@@ -100,7 +100,7 @@ def cluster_by_cause(findings: Sequence[Finding], run: PairingRecords) -> list[F
         for is_one in (True, False)
     )
     memory = _merge_nested(cluster_by(of_memory, lambda symptom: symptom.kind))
-    unwritten = _unwritten(pair for cluster in memory for pair in cluster.findings)
+    unwritten = _undefined(pair for cluster in memory for pair in cluster.findings)
     written = {record.case for record in run.records if record.tier is Tier.SIMULATE} - unwritten.keys()
     causes: list[FindingCluster] = []
     for cause in _cluster_values(values, run):
@@ -120,14 +120,14 @@ def cluster_by_cause(findings: Sequence[Finding], run: PairingRecords) -> list[F
     return causes + memory
 
 
-def _unwritten(findings: Iterable[Finding]) -> dict[str, Undefined]:
-    # The elements that were never written, by case.
+def _undefined(findings: Iterable[Finding]) -> dict[str, Undefined]:
+    # The elements that were never written, or that depend on such memory, by case.
     details = ((record.case, record.detail) for record, _ in findings)
-    return {case: detail for case, detail in details if isinstance(detail, Undefined) and detail.unwritten}
+    return {case: detail for case, detail in details if isinstance(detail, Undefined)}
 
 
 def _is_filling(record: Record, unwritten: Mapping[str, Undefined]) -> bool:
-    # Whether an interpreter shows, in a case that leaves elements unwritten, how it fills them.
+    # Whether an interpreter shows, in a case with undefined elements, how it fills memory.
     detail, got = unwritten.get(record.case), record.shown.actual
     if detail is None or record.tier is not Tier.INTERPRET:
         return False
@@ -310,12 +310,12 @@ def _split_by_edit(cluster: FindingCluster, known: Mapping[tuple[str, str, str],
     # An edit that repairs the smallest case leaves other cases wrong. The case that the smallest one was made from is
     # on the repaired side. One that was not tried goes with the side that has its family, else its signature.
     smallest = (known.get((record.pairing, record.backend, record.case)) for record in cluster.records)
-    births = ((each.origin, each.fault) for each in smallest if each is not None and each.fault is not None)
-    origin, born = next(((origin, fault) for origin, fault in births if fault.unexplained), ("", None))
+    births = ((each.origin, each.fault) for each in smallest if each and each.fault and each.fault.unexplained)
+    origin, born = next(births, ("", None))
     if born is None:
         return [cluster]
     if not {*born.explained}.isdisjoint(born.unexplained):  # it repairs the use of memory, and leaves values wrong
-        unwritten = _unwritten(cluster.findings)
+        unwritten = _undefined(cluster.findings)
         return cluster.split(lambda record: is_memory(record) or _is_filling(record, unwritten))
     sides = []
     for ids in ((*born.explained, origin), tuple(each for each in born.unexplained if each != origin)):

@@ -276,8 +276,8 @@ def is_same_bug(
 ) -> bool:
     """Returns whether two suspects of one tier have the same symptom and condition, smallest case or line at fault.
 
-    They are two bugs if an edit that repairs one of them leaves the other wrong. Such an edit fits by chance too often
-    if both are imprecise in the same cases, and shows nothing if it repairs the smallest case of both.
+    They are two bugs if an edit that repairs one of them leaves the other wrong, and another one repairs that or titles
+    differ. Edits fit by chance too often if both are imprecise, and show nothing if the smallest case is the same.
 
     What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
     Each suspect comes with its symptom and condition, which take time to find.
@@ -289,13 +289,11 @@ def is_same_bug(
         return True
     for fixed, left in ((one, other), (other, one)):
         if fixed.fault is not None and any(record.case in fixed.fault.unexplained for record in left.findings):
-            return False
-    if title == its_title:
+            return title == its_title and left.reproducer is not None and left.fault is None
+    # Wrong values follow from a wrong access, which an interpreter need not show.
+    if title == its_title or (_have_same_case(one, other) and is_memory(one.example) is not is_memory(other.example)):
         return True
-    if _have_same_case(one, other) and is_memory(one.example) is not is_memory(other.example):
-        return True  # wrong values follow from a wrong access, which an interpreter need not show
-    seen = [any(record.tier is Tier.INTERPRET for record in each.findings) for each in (one, other)]
-    hidden = [each for each, is_seen in zip((one, other), seen, strict=True) if not is_seen]
+    hidden = [each for each in (one, other) if not any(record.tier is Tier.INTERPRET for record in each.findings)]
     if len(hidden) == 1 and any(record.case in interpreted for record in hidden[0].findings):
         return False
     if one.fault is not None and other.fault is not None and one.fault.place == other.fault.place:

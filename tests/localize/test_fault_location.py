@@ -16,6 +16,7 @@ from kerneltest.records.schema import FaultLocation
 from tests.corpus import TWINS, Twin
 from tests.corpus.twin import edited
 from tests.localize.fault_cases import locate_case, make_case
+from tests.sample import elementwise
 
 
 def _line(variant: Twin, text: str) -> int:
@@ -139,6 +140,37 @@ def test_elements_that_were_never_written_and_other_wrong_values_have_a_line_eac
     assert text in found.operation
     assert {each.id for each in cases}.issubset(found.explained) is is_partial
     assert set(found.unexplained).issubset(found.explained)
+
+
+def test_a_second_bug_is_found_once_the_first_is_repaired() -> None:
+    bugs = ("the mask drops the last element", "the grid lacks the tail")
+    changes = tuple(change for bug in bugs for change in TWINS[f"vector_add.blocked: {bug}"].edit.changes)
+    twin = edited("two bugs", "vector_add.blocked", "vector_add_blocked", changes)
+    pairing = twin.broken()
+    tail, *others = (make_case(pairing, dict(n=n)) for n in (129, 300, 1, 128))
+    mask = locate_case(pairing, others[1])
+    assert mask is not None
+    assert mask.place == f"kernels/vector_add.py:{_line(twin, 'inside = ')}"
+    assert locate_case(pairing, tail, also=others) is None
+    grid = locate_case(pairing, tail, also=others, repaired=mask)
+    assert grid is not None
+    assert (grid.place, grid.confirmed) == (f"kernels/vector_add.py:{_line(twin, 'grid=')}", False)
+    assert grid.words.endswith(f"after the change at {mask.place}")
+
+
+def _two_bounds(x: jax.Array) -> jax.Array:
+    above = x >= 1
+    below = x <= -1
+    return jnp.where(above, 2.0, 0.0) + jnp.where(below, 3.0, 0.0)
+
+
+def test_the_smallest_case_of_a_second_bug_is_wrong_once_the_first_is_repaired() -> None:
+    made = kt.oracle_for(
+        lambda x: elementwise(_two_bounds, x), x=kt.array("n", "float32"), dims={"n": kt.dim(values=(1, 2, 3))}
+    )(lambda x: np.where(x > 1, 2.0, 0.0) + np.where(x < -1, 3.0, 0.0))
+    suspects = kt.check(made, backends=["interpret"], depth="quick", minimize=5).suspects
+    assert {each.fault and each.fault.operation for each in suspects} == {"above = x >= 1", "below = x <= -1"}
+    assert {str(each.example.shown.arguments["x"]) for each in suspects} == {"float32[1] [1.]", "float32[1] [-1.]"}
 
 
 def test_a_constant_that_is_wrong_at_its_definition_is_not_confirmed_elsewhere() -> None:

@@ -51,10 +51,12 @@ def _wrong(got: float, wanted: float = 1.0, off: float | None = None) -> tuple[s
     return "mismatch", detail, Evidence(index=(0,), actual=got, expected=wanted, wrong_blocks=(1, 1))
 
 
+SIMULATED = "simulate:sm_90"
 EVERYWHERE = (*_wrong(3.0)[:2], replace(_wrong(3.0)[2], pattern=Pattern(PatternKind.EVERYWHERE)))
 RACE = "race", Race("k", "o_ref", "[0]", ()), Evidence()
 CHANGES = "nondeterministic", Nondeterministic("output 0", (0,), "1", "2", 1, 4), Evidence()
 UNWRITTEN = "unwritten", Undefined("output 0", True, 1, PASS.compared, "[0]"), Evidence()
+UNINITIALISED = "uninitialised", Undefined("output 0", False, 1, PASS.compared, "[0]"), Evidence()
 OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), "x_ref", "[9]", "a load"), Evidence()
 
 
@@ -83,6 +85,10 @@ OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), 
         ({"simulate:sm_90": lambda n, family: UNWRITTEN if n % 16 else _wrong(3.0),
           "interpret": lambda n, family: _wrong(float("nan")) if n % 16 else _wrong(3.0)},
          ["unwritten elements", "wrong values"]),
+        # the same of elements that depend on memory that was never written
+        ({SIMULATED: lambda n, family: UNINITIALISED if n % 16 else _wrong(3.0),
+          "interpret": lambda n, family: _wrong(float("nan")) if n % 16 else _wrong(3.0)},
+         ["values from uninitialised memory", "wrong values"]),
         # a formula that is nearly right is the imprecision that others of its cases show
         ({"interpret": lambda n, family: _wrong(0.999, off=0.001) if family == "ones" and n == 1
           else _wrong(0.999) if family != "ones" else None},
@@ -95,14 +101,11 @@ OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), 
          ["wrong values"]),
     ],
     ids=["race and device", "race and nondeterminism", "out of bounds and device", "every element", "two bugs",
-         "unwritten", "nearly right", "nearly right and NaN", "wrong and NaN"],
+         "unwritten", "uninitialised", "nearly right", "nearly right and NaN", "wrong and NaN"],
 )  # fmt: skip
 def test_a_bug_that_shows_in_several_ways_is_one_suspect(runs: dict[str, Fails], titles: list[str]) -> None:
     records = [record for backend, fails in runs.items() for record in _run(backend, fails)]
     assert [suspect.title for suspect in find_suspects(records, {PAIRING: {"n": 16}})] == titles
-
-
-SIMULATED = "simulate:sm_90"
 
 
 @pytest.mark.parametrize(
@@ -153,13 +156,16 @@ def test_wrong_values_at_the_smallest_case_of_a_wrong_access_are_no_other_bug(va
     assert len(find_suspects(records, {PAIRING: {"n": 16}}, smallest)) == count
 
 
-@pytest.mark.parametrize(("values", "count"), [("[1]", 1), ("[2]", 2)])
-def test_a_partial_repair_that_repairs_the_smallest_case_of_both_parts_splits_nothing(values: str, count: int) -> None:
+@pytest.mark.parametrize(("values", "line", "count"), [("[1]", "k.py:9", 1), ("[2]", "", 1), ("[2]", "k.py:9", 2)])
+def test_a_partial_repair_splits_only_if_another_one_repairs_another_smallest_case(
+    values: str, line: str, count: int
+) -> None:
     records = _run("interpret", lambda n, family: _wrong(3.0) if n % 16 and family in ("ones", "ties") else None)
     ones, ties = ([r.case for r in records if r.verdict.is_finding and r.family == each] for each in ("ones", "ties"))
     fault = FaultLocation("k.py:5", "x == n", "a change repairs some", False, explained=(*ones,), unexplained=(*ties,))
     smallest = []
-    for origin, shown, found in ((ones[0], "[1]", fault), (ties[0], values, None)):
+    second = FaultLocation(line, "x < n", "another change repairs the others", False) if line else None
+    for origin, shown, found in ((ones[0], "[1]", fault), (ties[0], values, second)):
         evidence = Evidence(index=(0,), actual=3.0, expected=1.0, arguments={"x": shown})
         made = case(verdict="mismatch", case="made", signature="n=1", evidence=evidence)
         smallest.append(Reproducer(origin, made, 0, 9, True, found))
