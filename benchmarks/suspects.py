@@ -362,7 +362,8 @@ def main(words: Sequence[str]) -> None:
     results["environment"] = f"JAX {jax.__version__}, Python {platform.python_version()}, {platform.machine()}, no GPU."
     tables = chosen.tables or ["single", "pairs"]
     subjects = {table: {getattr(each, "name", each): each for each in _TABLES[table][0]()} for table in tables}
-    rows = {table: [] if chosen.limit is None else results.get(table, []) for table in tables}
+    kept_rows = {} if chosen.limit is None else results
+    rows = {table: [row for row in kept_rows.get(table, []) if row["name"] in subjects[table]] for table in tables}
     paired = {bug for pair in pairs() for bug in _bug(pair.name).split(" AND ")}  # these first
     with ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool:
         pending = {

@@ -113,7 +113,7 @@ class FastPath(Protocol):
         """Returns the kernel's executable, checked on one case; None if it must not be used.
 
         `agree` compares the outputs for `inputs`, which are made only then, with those of compiled code. Raises a
-        ContradictedError when they do not; later calls return None.
+        ContradictedError when they do not agree; later calls return None.
         """
 
     def is_trusted(self, traced: Traced) -> bool:
@@ -175,7 +175,7 @@ class Backend(ABC):
         return None
 
     def prepare_at_scale(self, traced: Traced) -> ProductionExecutable:
-        """Prepares a kernel for sizes that may be too large to hold, if the backend `supports_scale`."""
+        """Prepares a kernel for sizes too large to hold, if the backend `supports_scale`; raises as `prepare`."""
         raise NotImplementedError
 
     def lowering_backend(self) -> str:

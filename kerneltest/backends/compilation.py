@@ -80,7 +80,7 @@ class CompileTier(LowerTier):
 
     @abstractmethod
     def compile(self, call: Any) -> CompiledCall:
-        """Compiles one lowered call, or returns it from the cache. Failure: an error, its death or its timeout."""
+        """Compiles one lowered call, or returns it from the cache. Failure: the compiler's error, death or timeout."""
 
     def lowering_backend(self) -> str:
         return f"{Tier.LOWER}:{self.target}"
@@ -149,7 +149,10 @@ class Compiler:
         atexit.register(self.children.close)
 
     def ask(self, request: Mapping[str, Any]) -> Answer:
-        """Returns the answer (JSON) to a request, from the cache if possible. Failure: it died or took too long."""
+        """Returns the answer (JSON) to a request, from the cache if possible; with a verdict, it has `printed`, too.
+
+        Failure: the compiler died, or took longer than `SECONDS` and was killed.
+        """
         if _store is None:
             return self._compile(request)
         name = f"compiled/{Fingerprint.of(request, _circumstances()).text}.json.gz"
@@ -182,7 +185,7 @@ _STORE_ALL = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent
 
 @contextmanager
 def disk_cache(folder: Path) -> Iterator[None]:
-    """Caches compiled code of Triton, libtpu and JAX in a folder, unless the user has set JAX's; for a while."""
+    """Caches what Triton, libtpu and JAX compile, JAX unless the user has set its cache; restores JAX's settings."""
     global _store
     _store = DiskStore(folder)
     config: Any = jax.config

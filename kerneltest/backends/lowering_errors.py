@@ -127,7 +127,7 @@ def match_rule(text: str, rules: Sequence[Rule]) -> Meaning | None:
 
 
 def lowering_failure(error: Exception, name: str, rules: Sequence[Rule], line: str = "") -> Failure:
-    """Returns the failure that rules find in JAX's exception at lowering; `line` counts if it shows no nearer one."""
+    """Returns the failure that rules find in JAX's exception at lowering, at `line` unless that shows a nearer one."""
     text = exception_text(error) or type(error).__name__
     first, kind = text.splitlines()[0], type(error).__name__
     equations = equations_being_lowered(error)
@@ -149,7 +149,10 @@ def lowering_failure(error: Exception, name: str, rules: Sequence[Rule], line: s
 
 
 def advise_backends(failure: Failure, call: Call, hardware: str, others: str) -> Failure:
-    """Returns the failure of a call for some `TPUs`, say, with `backends=` for a kernel that is meant for others."""
+    """Returns the failure of a call on some hardware (`TPUs`), which advises `backends=` with the `others` (`gpu`).
+
+    A call that is written for the hardware alone gets no advice.
+    """
     if call.dialect != "any" or not isinstance(failure.detail, NotBuilt):
         return failure
     advice = f'if the kernel is not meant for {hardware}, declare backends=("interpret", "{others}")'

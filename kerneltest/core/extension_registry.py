@@ -63,6 +63,6 @@ ABBREVIATED = 0.5
 
 
 def suggest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Returns `; did you mean 'float16'?` for the closest known name, of a least ratio by `difflib`, or ""."""
+    """Returns `; did you mean 'float16'?` for the closest known name, or "" below difflib's `cutoff`."""
     close = difflib.get_close_matches(given, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -31,7 +31,7 @@ class Ulps:
     source: str = field(default="", compare=False)
 
     def error(self, true: Array, moved: Array | float = 0.0) -> Array:
-        """Returns the largest absolute error, in float64; `moved`: distance of results `argument` ulps off."""
+        """Returns the largest absolute error; `moved` is how far `argument` ulps of the first argument move results."""
         return self.relative * FLOAT32.ulp(true) + self.absolute * 2.0**-23 + moved
 
     def maximum(self, other: "Ulps") -> "Ulps":

@@ -240,7 +240,7 @@ _METHOD = "the kernel is a method; name that of an object, as in oracle_for(mode
 def check_parameters(
     kernel: Function, oracle: Function, arguments: Mapping[str, object], options: Mapping[str, Any]
 ) -> Problems:
-    """Checks names of arguments, and of `options` of `oracle_for`, against the kernel's and the oracle's parameters."""
+    """Checks names of arguments against parameters; no argument can have the name of one of `oracle_for`'s options."""
     parameters = inspect.signature(kernel).parameters
     declared = {name: each for name, each in arguments.items() if isinstance(each, DECLARED)}
     lacking = [name for name in required_parameters(kernel) if name not in arguments]

@@ -89,7 +89,10 @@ class Interval:
         return max(low, int(integers.min)), min(high, int(integers.max))
 
     def cast(self, values: Array, dtype: DType) -> Array:
-        """Returns values moved into it, in a dtype; those of a scale (`float8_e8m0fnu`) are its exponents."""
+        """Returns values moved into it, in a dtype: integers wrap around, finite floats stay finite.
+
+        Those of a scale (`float8_e8m0fnu`) are its exponents.
+        """
         if dtype.name == SCALE:
             values = np.exp2(np.clip(np.rint(np.asarray(values, np.float64)), -_LARGEST_SCALE, _LARGEST_SCALE))
         if not self.unbounded:

@@ -310,7 +310,7 @@ def defined(values: Output, *, where: Output) -> Defined:
 def split_defined(
     outputs: Sequence[Output], like: Sequence[ShapeDtype | Array]
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Returns copies of outputs, zero where undefined or ignored (`like` the kernel's), and masks of the defined."""
+    """Returns copies of outputs, zero where undefined, and masks of the rest; ignored ones have shapes as in `like`."""
     values, compared = [], []
     for number, output in enumerate(outputs):
         if isinstance(output, Ignored):

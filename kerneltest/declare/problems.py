@@ -32,7 +32,7 @@ def refuse(pairing: str, problems: Iterable[Problem]) -> None:
 
 
 def explain_misuse(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorates a public function so that a wrong call is refused with its options and an example, in one frame."""
+    """Decorates a public function so that a wrong call is refused with its options and an example."""
     return _explained(function, ())
 
 

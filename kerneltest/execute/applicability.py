@@ -97,7 +97,8 @@ class Applicability:
         fails_here = False  # on this platform, and not on all
         refused = set[tuple[str, object]]()  # lengths, dtypes and options: a kernel chooses its calls by one of these
         for signature in signatures(declared, self._depth):
-            if refused.issuperset(choices := {*signature.dims, *signature.dtypes, *signature.statics}):
+            choices = {*signature.dims, *signature.dtypes, *signature.statics}
+            if choices and choices <= refused:
                 continue
             traced = general = self._traces.of(declared, signature)
             if isinstance(general, Traced) and backend.platform and general.by_platform:

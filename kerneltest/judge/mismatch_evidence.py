@@ -211,8 +211,8 @@ def output_axes(
 def output_dims(pairing: Pairing, output: int, rank: int, depth: str) -> tuple[str, ...]:
     """Returns the dims of an output's axes, derived from its shapes in several signatures.
 
-    Signatures without this output, or with another rank, are left out: options may decide which outputs there are. The
-    kernel is traced again, since only findings and production sizes need this.
+    Signatures without this output, or with another rank, are left out: options may decide which outputs there are. All
+    are "" if none is left. The kernel is traced again, since only findings and production sizes need this.
     """
     shapes, lengths = [], []
     extents = [axis for leaf in pairing.leaves.values() for axis in leaf.shape if isinstance(axis, AxisExpression)]
@@ -224,7 +224,7 @@ def output_dims(pairing: Pairing, output: int, rank: int, depth: str) -> tuple[s
                     lengths.append(dict(signature.dims))
         if len(shapes) > 1 and all(match_axes(shapes, lengths, extents)):
             break
-    return match_axes(shapes, lengths, extents)
+    return match_axes(shapes, lengths, extents) if shapes else ("",) * rank
 
 
 @functools.lru_cache(maxsize=64)

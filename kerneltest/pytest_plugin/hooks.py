@@ -71,6 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             with suppress(ValueError):  # Python handles signals in the main thread alone
                 signal.signal(signal.SIGTERM, _on_terminate)
+                config.add_cleanup(_restore_terminate)  # by the session that replaced it, not by one within it
         plugins.register(run.reporter, "kerneltest-reporter")
         if not collects_only and (terminal := open_terminal(config)) is not None:
             reporter = plugins.getplugin("terminalreporter")
@@ -93,6 +94,11 @@ def _on_terminate(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt("SIGTERM")
 
 
+def _restore_terminate() -> None:
+    if signal.getsignal(signal.SIGTERM) is _on_terminate:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 @pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins
 def pytest_sessionstart(session: pytest.Session) -> None:
     kerneltest._hidden = False
@@ -100,8 +106,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGTERM) is _on_terminate:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if RUN in config.stash:
         config.stash[RUN].close()
     if "triton" in sys.modules:

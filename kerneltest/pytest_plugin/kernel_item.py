@@ -41,7 +41,7 @@ class FindingsError(AssertionError):
 
 
 class TimeIsUp(KeyboardInterrupt):
-    """An item has used up pytest-timeout's time; that exception would be attributed to the kernel."""
+    """An item has used up pytest-timeout's time, whose own exception would be attributed to the kernel."""
 
 
 class PairingItem(pytest.Item):

@@ -61,7 +61,7 @@ def _in_any_order(value: object) -> object:
 
 
 def prepare_resume(folder: Path) -> None:
-    """Puts the records of each item of a run into a shard, without families that died, and removes other files."""
+    """Gives each item's records, without families whose process died, a shard of their own; removes other files."""
     old, keys = shard_files(folder), read_keys(folder)
     seen: set[tuple[CellKey, str]] = set()
     written: dict[str, Path] = {}

@@ -140,7 +140,7 @@ class RunRecords:
 
 
 def read_runs(folder: Path) -> tuple[RunRecords, ...]:
-    """Reads the run in a folder, or those below it, ordered by name; a RecordError if one is corrupt, or none there."""
+    """Reads the run in a folder, or those below it, ordered by name; a RecordError if none, or one is corrupt."""
     return _require_other_shards(_read_folder(folder))
 
 
@@ -372,7 +372,7 @@ def superseded_backends(runs: Sequence[RunRecords]) -> frozenset[tuple[int, str,
 
 
 def _serving(runs: Sequence[RunRecords]) -> dict[CellKey, list[int]]:
-    """Returns the runs that served each cell, the worst and latest first; without the backend, only if none did."""
+    """Returns the runs that served each cell, or lacked the backend if none did; the worst and latest first."""
     dropped = superseded_backends(runs)
     serving = group_pairs(
         (cell, number)

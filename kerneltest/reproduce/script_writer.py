@@ -44,7 +44,7 @@ Description = tuple[object, ...]
 def save_reproduction(
     folder: Path, record: Record, item: Item, arguments: Mapping[str, Array], run_folder: Path | None = None
 ) -> Record:
-    """Saves a finding's inputs and a script for `run_folder` (default: `folder`); returns the record with both."""
+    """Saves a finding's inputs, and a script to run in `run_folder` (or `folder`); returns the record with both."""
     assert record.evidence is not None
     file = save_arguments(folder, f"{record.case}-{slug(record.backend)}", arguments)
     record = replace(record, evidence=replace(record.evidence, file=file))

@@ -225,7 +225,10 @@ class _EndAtLimit:
 
 
 def record_calls(kernel: KernelFunction, script: str, end_if_over: Callable[[], bool]) -> list[Example]:
-    """Runs a script or a pytest node, until `end_if_over` after a test; returns the first distinct calls."""
+    """Runs a script or a pytest node, up to a test after which `end_if_over` is true; returns the first distinct calls.
+
+    Zeros stand in for the results of calls that fail here.
+    """
     seen: list[Example] = []
     raised = ""
     with _replace(kernel, _recorder(kernel, seen)):

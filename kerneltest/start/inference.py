@@ -25,7 +25,10 @@ _MOST = 6  # slots of equal length of which every pair is tried with another
 
 
 def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> tuple[list[tuple[LengthSlot, ...]], list[str]]:
-    """Infers the slots of each dim of a call, its length's first, and notes; further calls separate equal axes."""
+    """Infers the slots of each dim of a call, the one that determines its length first, and notes for the author.
+
+    Lengths in other calls separate axes that have equal lengths only by chance.
+    """
     groups: list[list[LengthSlot]] = []
     followers: list[LengthSlot] = []
     unknown: list[LengthSlot] = []

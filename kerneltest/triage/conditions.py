@@ -27,7 +27,7 @@ class Features:
         return {**{name: value for name, value in self.options.items() if type(value) is int}, **self.lengths}
 
     def number(self, name: str) -> StaticValue:
-        """Returns one of the `numbers`."""
+        """Returns a length, or the value of an option."""
         return self.lengths[name] if name in self.lengths else self.options[name]
 
 
@@ -259,7 +259,8 @@ def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough
     def related(relations: _Relations, names: tuple[str, ...], *values: int) -> Iterator[Term]:
         return (Term(*each[:3], names, values) for each in relations if thorough or not each[3])
 
-    yield from related(_OF_DTYPE, ("dtype",))
+    if len({signature.options.get("dtype") for signature in signatures}) > 1:  # the only one may be `static`
+        yield from related(_OF_DTYPE, ("dtype",))
     for name in first.lengths:
         lengths = sorted({signature.lengths[name] for signature in signatures})
         yield from _terms_of_length(name, lengths, blocks.get(name, 0), thorough)

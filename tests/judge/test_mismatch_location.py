@@ -353,4 +353,4 @@ def test_dims_of_outputs_are_those_of_the_signatures_that_have_them() -> None:
         return x
 
     named = [output_dims(pairing, number, rank, "quick") for number, rank in ((0, 1), (0, 2), (1, 1), (1, 2))]
-    assert named == [("m",), ("m", "n"), ("m",), ()]
+    assert named == [("m",), ("m", "n"), ("m",), ("", "")]

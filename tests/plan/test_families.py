@@ -130,7 +130,8 @@ def test_values_at_the_ends_of_a_wide_domain(name: str) -> None:
 def test_half_integers_are_ties_of_the_largest_number_in_a_row(end: float, largest: float) -> None:
     values = _fill("half_integers", replace(BASE, domain=Interval(-end, end)))
     assert (np.abs(values).max(1) == largest).all()
-    assert _count(values / largest * 127 % 1 == 0.5) > 50
+    assert _count(values / largest * 127 % 1 == 0.5) > 25
+    assert _count(values % 1 == 0.5) > 25  # of a kernel that rounds to integers
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (3, 7, 7), (5, 3), (2, 6), (4,)])

@@ -5,6 +5,8 @@ import os
 import pty
 import re
 import struct
+import subprocess
+import sys
 import termios
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +115,20 @@ def test_an_interrupt_takes_the_line_away(tmp_path: Path, number: str) -> None:
     assert f"! KeyboardInterrupt{': SIGTERM' * (number == 'SIGTERM')} !" in seen.end
     assert "INCOMPLETE: stopped early" in seen.end
     assert not re.search(r"\d cases\b|running|compiling|\d left", seen.end)
+
+
+_WITHIN = """
+import signal, pytest
+from kerneltest.pytest_plugin import hooks
+for before in (hooks._on_terminate, signal.SIG_DFL):
+    signal.signal(signal.SIGTERM, before)
+    pytest.main(["-p", "kerneltest", "--collect-only", "."])
+    assert signal.getsignal(signal.SIGTERM) is before
+"""
+
+
+def test_a_session_within_another_leaves_its_signals(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _WITHIN], cwd=tmp_path, check=True, capture_output=True)
 
 
 def test_under_xdist_there_is_one_line_for_all_workers(tmp_path: Path) -> None:

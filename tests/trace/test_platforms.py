@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
@@ -149,3 +150,9 @@ def test_a_backend_serves_a_kernel_if_one_choice_leads_there(
     plan = plan_pairing(pairing, "doubled", resolve(["lower:tpu-v5e"]), RunSettings(depth="quick"))
     assert any(traced) == (not plan.not_applicable) == served
     assert served or len(traced) <= len(signatures(pairing, "quick")) / 2
+
+
+def test_a_kernel_without_arguments_is_refused() -> None:
+    pairing = kt.oracle_for(lambda: GPU(jnp.ones(16)))(lambda: np.full(16, 2.0))
+    plan = plan_pairing(pairing, "twos", resolve(["lower:tpu-v5e"]), RunSettings(depth="quick"))
+    assert [each.backend for each in plan.not_applicable] == ["lower:tpu-v5e"]

@@ -10,6 +10,7 @@ from kerneltest.triage.conditions import (
     input_condition,
     signature_condition,
     signatures_tried,
+    terms,
     two_conditions,
 )
 from kerneltest.triage.symptoms import Level
@@ -107,6 +108,12 @@ def _features(signatures: Sequence[Sizes]) -> list[Features]:
                  {k: v for k, v in s.items() if not isinstance(v, int) or k == "t"})
         for s in signatures
     ]  # fmt: skip
+
+
+def test_a_kernel_without_arrays_has_conditions() -> None:
+    signatures = [Features({"n": n}, {"dtype": "static"}) for n in (3, 17)]
+    held = {term.words for term in terms(signatures, BLOCKS, thorough=True) if term.holds(signatures[0])}
+    assert {"dtype is static", "n is odd"} <= held
 
 
 def test_few_signatures_are_not_split_by_conditions() -> None:

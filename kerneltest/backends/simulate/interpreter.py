@@ -155,7 +155,7 @@ class IRInterpreter:
         self.environment.update(zip(op.results, results, strict=True))
 
     def postpone_loop(self, op: Operation, carried: Sequence[Value], trips: int | None) -> Sequence[Value] | None:
-        """Returns the results of a loop that runs later, or None; `trips` is None if unknown."""
+        """Returns the results of a loop that runs later, or None to run it now; `trips` is None if unknown."""
         return None
 
     # Values

@@ -35,7 +35,10 @@ B = TypeVar("B", bound=SimulatedBuffer)
 def allocate(
     call: Call, kernel: LoweredKernel, make: Callable[[CallArray, int | None], B]
 ) -> tuple[list[B], list[B], dict[str, str]]:
-    """Returns input and output buffers, and hints for an `AccessChecker`; `make` takes an input's number or None."""
+    """Returns input and output buffers, and hints for an `AccessChecker`.
+
+    `make` makes the buffer of an array, given the number of an input, or None for an output with memory of its own.
+    """
     inputs, outputs = call_arrays(call)
     read = [make(array, number) for number, array in enumerate(inputs)]
     shared = {output: read[number] for output, number in kernel.aliases.items()}
@@ -154,7 +157,10 @@ _UNKNOWN = Semantics()
 
 
 def parse_body(bytecode: bytes, *, complete: bool = False, reader: "TritonReader | None" = None) -> Region:
-    """Returns the body of a module's only function, `complete` with all locations and unused computations, or not."""
+    """Returns the body of a module's only function; if `complete`, with all locations and unused computations.
+
+    Failure: `unavailable`, for unknown types and for what jaxlib cannot read.
+    """
     try:
         with triton_body(without_descriptors(bytecode)) as body:
             return (reader or TritonReader(complete)).region(body)

@@ -232,7 +232,10 @@ class ArgumentKind:
         return np.zeros(0, slot.dtype)
 
     def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
-        """Returns values at positions (by axis, int64) of an array too large for memory, with their codes."""
+        """Returns integers or booleans at positions (by axis, int64, they broadcast) of an array too large for memory.
+
+        `code` is the code of each position.
+        """
         raise NotImplementedError
 
     def pass_value(self, values: XpArray, *, oracle: bool) -> XpArray:

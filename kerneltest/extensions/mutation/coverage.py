@@ -54,7 +54,10 @@ class PairingCoverage:
 
 
 def measure_coverage(pairing: Pairing, pairing_id: str, depth: str, seconds: float = 0.0) -> PairingCoverage:
-    """Evaluates the planned cases of values, for some seconds a signature, and records what they exercise."""
+    """Evaluates the planned cases of values, and records what they exercise; UnfitPairingError if none runs.
+
+    Cases of a signature that take longer than some seconds are left out; 0 for no limit.
+    """
     coverage, cache = PairingCoverage(), Cache()
     journal = cache.process.journal
     with without_debugging(), limit_time(journal, seconds):

@@ -55,7 +55,10 @@ def import_pairings(suite: Path) -> dict[str, Pairing]:
 
 
 def find_pairings(place: str) -> dict[str, Pairing]:
-    """Returns the pairings of a file, or that of `FILE::NAME`, by node id; an UnusableInputError if there is none."""
+    """Returns the pairings of a file, or that of `FILE::NAME`, by node id.
+
+    Raises a SuiteImportError if the file cannot be imported, an UnusableInputError if it has no such pairing.
+    """
     chosen = PairingId.parse(place)
     try:
         pairings = import_pairings(Path(chosen.file))

@@ -236,7 +236,7 @@ class FormLearner:
         self.until = time.monotonic() + _SECONDS
 
     def learn(self) -> Forms:
-        """Returns the forms. Undecided if a number has no formula, or no test tells forms apart."""
+        """Returns the forms. Undecided: no formula for a number, or no test for forms; Failure: it lowers nowhere."""
         for row in sample_sizes(self.pairing, self.rng):
             self._lower(self._admitted_near(row))
         if not self.seen and self.refused:

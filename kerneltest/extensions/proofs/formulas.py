@@ -114,7 +114,7 @@ class SizeTest:
 
 
 class FormulaLanguage:
-    """The atoms, monomials and tests of formulas; arrays of over `most` elements may have wider integers (0: none)."""
+    """The atoms, monomials and tests of formulas; JAX may address over `most` elements by wider integers (0: none)."""
 
     def __init__(self, dims: Sequence[str], blocks: Sequence[int], most: int = 0) -> None:
         self.most = most

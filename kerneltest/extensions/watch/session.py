@@ -60,7 +60,10 @@ class WarmPytest:
         self._child: Child | None = None
 
     def start(self, words: Sequence[str], on_end: Callable[[int], None]) -> None:
-        """Starts a run with arguments for pytest; a thread calls `on_end` with its status (negative: a signal)."""
+        """Starts a run with arguments for pytest; the previous one must have ended.
+
+        A thread calls `on_end` with the run's exit status; a negative one is that of a signal.
+        """
         child = self._child = Child(_serve, "the run", "forkserver")
         child.start()
 

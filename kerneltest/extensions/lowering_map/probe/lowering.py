@@ -43,7 +43,11 @@ class EmptyError(Exception):
 
 
 def lower(probe: LoweringProbe, dtype: str, target: Target, *, compiled: bool) -> bool:
-    """Lowers, or also compiles, one probe; False if lax lacks it for the dtype. Raises what JAX or a compiler does."""
+    """Lowers one probe, and compiles it if `compiled`; False if lax lacks it for the dtype.
+
+    Raises an AbsentError if this JAX has no such function, an EmptyError if the module holds no kernel, or what JAX or
+    the compiler raises.
+    """
     jax.config.update("jax_enable_x64", "64" in probe.name or "64" in dtype)
     operands = [_shape(operand, dtype, target) for operand in probe.operands]
     if probe.output is None:
