@@ -35,7 +35,7 @@ Number = np.generic  # in the dtype in which the kernel has it
 
 @functools.lru_cache(maxsize=256)
 def kernel_numbers(pairing: Pairing, signature: Signature) -> tuple[Number, ...]:
-    """Returns the finite numbers that a kernel compares with, clips to, subtracts or divides by, in order.
+    """Returns the finite numbers that a kernel compares with, clips to, adds, subtracts or divides by, in order.
 
     After those come the numbers for which sums, differences, products or quotients of a value are compared ones.
 
@@ -73,6 +73,8 @@ def _numbers(jaxpr: Jaxpr) -> Iterator[Number]:
             yield from numbers
             for atom in step.operands:
                 yield from _before(atom, numbers, computed)
+        elif step.name == "add":  # such as an epsilon, which counts where the other term is as small
+            yield from (number for number in numbers if is_float(number.dtype))
         undo = _UNDONE.get((step.name, values[:1] == [None]))
         if undo and result is not None and len(numbers) == 1 and numbers[0].dtype != np.bool_:
             computed[result] = undo, numbers[0], step.operands[values[0] is not None]
@@ -188,7 +190,7 @@ def _near(slot: Slot, numbers: tuple[Number, ...]) -> Array:
 
 @family(group=GroupName.SPECIAL, applies=_holds_numbers)
 def kernel_constants(slot: Slot, rng: Rng) -> Array:
-    """Numbers that the kernel compares with, clips to, subtracts or divides by, their neighbours, and signed zeros."""
+    """Numbers that the kernel compares with, clips to, adds, subtracts or divides by, their neighbours, and zeros."""
     numbers = kernel_numbers(slot.owner[0], first_alike(*slot.owner)) if slot.owner else ()
     near = rng.permutation(_near(slot, numbers))
     values = np.asarray(slot.sample(rng)).reshape(-1)

@@ -112,6 +112,12 @@ PLANNED: dict[str, tuple[dict[str, Any], Function, Function, Function]] = {
         _whole(lambda x: jnp.round(x)),
         _whole(lambda x: jnp.floor(x + 0.5)),
     ),
+    "values as small as a number that is added": (
+        dict(x=VECTOR, y=kt.array("n", "float32", domain=(0, 100)), dims=FEW),
+        lambda x, y: x / (np.sqrt(y) + 1e-8),
+        _whole(lambda x, y: x / (jnp.sqrt(y) + 1e-8)),
+        _whole(lambda x, y: x / jnp.sqrt(y + 1e-16)),
+    ),
     "the largest numbers of a narrow format": (
         dict(x=kt.array("n", "float32", domain=(-1e6, 1e6)), tolerance=kt.tolerance.exact()),
         lambda x: np.clip(x, -448, 448),
