@@ -23,11 +23,11 @@ from suites import (
 # NumPy, lowerings, and cases whose oracles are sampled together.
 ALL, ONE = None, "float32"
 COUNTS = {
-    "vector add": (test_vector_add.blocked, ALL, (1674, 78), (60, 834, 12, 84, 54, 766)),
-    "softmax": (test_softmax.fused, ALL, (861, 30), (18, 432, 6, 36, 21, 404)),
-    "matmul": (test_matmul.tiled, ONE, (755, 18), (9, 380, 2, 15, 11, 209)),
-    "layer norm": (test_layer_norm.normalised, ONE, (474, 14), (8, 237, 2, 20, 15, 222)),
-    "attention": (test_attention.online, ONE, (723, 16), (9, 363, 2, 16, 11, 146)),
+    "vector add": (test_vector_add.blocked, ALL, (1444, 78), (60, 721, 12, 84, 54, 656)),
+    "softmax": (test_softmax.fused, ALL, (815, 30), (18, 409, 6, 36, 21, 381)),
+    "matmul": (test_matmul.tiled, ONE, (395, 18), (9, 200, 2, 15, 11, 120)),
+    "layer norm": (test_layer_norm.normalised, ONE, (434, 14), (8, 217, 2, 20, 15, 202)),
+    "attention": (test_attention.online, ONE, (439, 16), (9, 222, 2, 16, 11, 106)),
 }
 COUNTED = ("traces", "oracle evaluations", "prepared for interpret", "evaluated for interpret",
            "prepared for simulate:sm_90", "cases sampled together")  # fmt: skip
