@@ -4,7 +4,7 @@
     python -m benchmarks.families --render FILE > reports/families/README.md
 
 Each broken kernel runs all of its cases once, on Pallas' interpreters, and on `simulate:sm_90` if these find nothing.
-All else is counted from the cases that failed. The sources are
+The tables are made from the cases that failed. The sources are
 
 - `corpus`: the variants of `tests/corpus`;
 - `cases`: kernels by other hands in FOLDER: Python files with a function `declare(which)` that returns the pairing of a
@@ -13,8 +13,8 @@ All else is counted from the cases that failed. The sources are
 - `mutants`: of the kernels of `suites/`, in the first dtype of each pairing, as `kerneltest mutate` makes them;
 - `generated`: mutants of the kernels of `tools.generate`.
 
-It ends after S seconds; mutants come last, in turn. FILE is compressed JSON, with what finds each bug. A line for each
-bug says by how many families and signatures it is found.
+The command ends after S seconds. Mutants come last, those of suites and of generated kernels in turn. FILE is
+compressed JSON: each bug with its failing cases. A line for each bug counts the families and signatures that find it.
 """
 
 import argparse
@@ -77,12 +77,13 @@ _BUGS_EACH = 20  # tasks after which a process ends: what it has compiled fills 
 
 
 @dataclass(slots=True)
-class Found:
-    """What finds one bug.
+class Bug:
+    """A bug, with all cases of its kernel and those that find it.
 
     Attributes:
-      source, name: of the bug.
-      seconds: of processor time.
+      source: one of `SOURCES`.
+      name: the variant, the file or the mutant.
+      seconds: processor time of its cases.
       lengths: by signature, the classes of its lengths.
       failed: by signature, the families of its cases with a finding, as `group/family` and `group/family argument`.
       cases: the number of all cases by `group/family`.
@@ -186,23 +187,23 @@ def declared_pairing(path: Path, member: str) -> kt.Pairing:
     return pairing
 
 
-def find(found: Found, pairing: kt.Pairing, options: "Options") -> Found:
-    """Runs a broken kernel's pairing, and returns what finds it."""
+def find(bug: Bug, pairing: kt.Pairing, options: "Options") -> Bug:
+    """Runs the pairing of a broken kernel, and returns the bug with its cases."""
     for backends in WAYS:
         cache = Cache()
         cache.evidence.seconds = 0.0
         settings = RunSettings(depth=options.depth, seed=options.seed)
         with limit_time(cache.process.journal, _STEP_SECONDS):
-            items = plan_pairing(pairing, found.name, resolve(backends), settings, cache.process.journal).items
+            items = plan_pairing(pairing, bug.name, resolve(backends), settings, cache.process.journal).items
             outcomes = [(item, outcome.record) for item in items for outcome in run_item(item, cache)]
         for item, record in outcomes:
             if record.case:
                 classes = length_classes(item.pairing.dims, record.dims)
                 family = f"{record.group}/{record.family}"
-                found.add(record.signature, classes, family, record.target, failed=record.verdict.is_finding)
-        if found.failed:
+                bug.add(record.signature, classes, family, record.target, failed=record.verdict.is_finding)
+        if bug.failed:
             break
-    return found
+    return bug
 
 
 # Mutants.
@@ -229,8 +230,8 @@ class WholeTrial(RunningTrial):
 
 def try_mutants(
     source: str, name: str, items: Sequence[Item], choose: Callable[[list[KernelMutant]], Iterable[KernelMutant]]
-) -> Iterator[Found]:
-    """Yields what finds some of the mutants of a pairing, which has these items."""
+) -> Iterator[Bug]:
+    """Yields the chosen mutants of a pairing with these items, each as a bug with its cases."""
     session = MutationSession(items, journal=(journal := Journal()))
     planned = [(item, case) for item in items for case in item.cases()]
     for mutant in choose(session.mutants(OPERATORS.entries())):
@@ -240,16 +241,16 @@ def try_mutants(
         journal.stop()
         if trial.problem:
             continue
-        found = Found(source, f"{name}: {mutant.place} {mutant.phrase}")
+        bug = Bug(source, f"{name}: {mutant.place} {mutant.phrase}")
         for item, case in planned:
             classes = length_classes(item.pairing.dims, dict(case.signature.dims))
             family, key = f"{item.group.name}/{case.family.name}", (item.group.name, case.id)
-            found.add(str(case.signature), classes, family, case.target, failed=key in trial.found)
-        found.seconds = time.process_time() - started
-        yield found
+            bug.add(str(case.signature), classes, family, case.target, failed=key in trial.found)
+        bug.seconds = time.process_time() - started
+        yield bug
 
 
-# What a process does, and all of it.
+# Tasks, and the processes that run them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +301,8 @@ def mutant_tasks(most: int) -> dict[str, list[Task]]:
     return {"mutants": parts, "generated": [Task("generated", str(_SEEDS_TOGETHER * n)) for n in range(len(parts))]}
 
 
-def run_task(task: Task, options: Options) -> list[Found]:
-    """Returns what finds each bug of a task; nothing for kernels that have no cases or mutants here."""
+def run_task(task: Task, options: Options) -> list[Bug]:
+    """Returns the bugs of a task with their cases; [] for kernels without cases or mutants here."""
     warnings.filterwarnings("ignore")
     if time.time() > options.seconds:
         return []
@@ -312,10 +313,10 @@ def run_task(task: Task, options: Options) -> list[Found]:
             pairing, name = next(each for each in VARIANTS if each.name == task.name).broken(), task.name
         else:
             pairing, name = declared_pairing(Path(path), member), "/".join(Path(task.name).parts[-2:])
-        found = find(Found(task.source, name), pairing, options)
-        found.seconds = time.process_time() - started
-        return [found]
-    rows: list[Found] = []
+        bug = find(Bug(task.source, name), pairing, options)
+        bug.seconds = time.process_time() - started
+        return [bug]
+    rows: list[Bug] = []
     if task.source == "mutants":
         ((_, pairing),) = find_pairings(task.name).items()
 
@@ -344,16 +345,16 @@ def run_task(task: Task, options: Options) -> list[Found]:
     return rows
 
 
-def run_safely(pair: tuple[Task, Options]) -> tuple[Task, list[Found], str]:
-    """Returns the task, what it finds, and the error that ended it in words."""
+def run_safely(pair: tuple[Task, Options]) -> tuple[Task, list[Bug], str]:
+    """Returns the task, its bugs, and the text of the error that ended it, or ""."""
     try:
         return pair[0], run_task(*pair), ""
     except Exception as error:  # of one kernel: the others go on
         return pair[0], [], f"{type(error).__name__}: {error}"
 
 
-def run_all(tasks: Sequence[Task], options: Options, jobs: int) -> Iterator[Found]:
-    """Yields what finds each bug, until the time is over."""
+def run_all(tasks: Sequence[Task], options: Options, jobs: int) -> Iterator[Bug]:
+    """Yields the bugs of all tasks until the time is over."""
     with get_context("spawn").Pool(jobs, maxtasksperchild=_BUGS_EACH) as pool:
         results = pool.imap_unordered(run_safely, [(task, options) for task in tasks])
         for _ in tasks:
@@ -373,7 +374,7 @@ def run_all(tasks: Sequence[Task], options: Options, jobs: int) -> Iterator[Foun
 
 _ABOUT = """# What each family and each class of lengths finds alone
 
-`python -m benchmarks.families` writes what this page shows; its first lines say from which bugs. A family finds a bug
+`python -m benchmarks.families` generates this page; its docstring lists the sources of the bugs. A family finds a bug
 **alone** if every case that fails is of that family. A class of lengths finds it alone if every signature that fails
 has a length of that class, and some other signature has none; since a signature has several classes, a bug may count
 for several. **Cases** are all cases of the broken kernels.
@@ -381,7 +382,7 @@ for several. **Cases** are all cases of the broken kernels.
 _RARELY, _NAMED = 3, 6  # cases by which a bug is found, bugs of which a list gives the names
 
 
-def render(rows: Sequence[Found], about: str) -> Iterator[str]:
+def render(rows: Sequence[Bug], about: str) -> Iterator[str]:
     """Yields the lines of the page."""
     sources = [source for source in SOURCES if any(row.source == source for row in rows)]
     of_source = {source: [row for row in rows if row.source == source] for source in sources}
@@ -404,9 +405,9 @@ def render(rows: Sequence[Found], about: str) -> Iterator[str]:
 def table(
     title: str,
     sources: Sequence[str],
-    rows: Sequence[Found],
-    finders: Callable[[Found], Iterable[str]],
-    alone: Callable[[Found], Iterable[str]],
+    rows: Sequence[Bug],
+    finders: Callable[[Bug], Iterable[str]],
+    alone: Callable[[Bug], Iterable[str]],
     cases: Mapping[str, int] | None = None,
 ) -> Iterator[str]:
     """Yields the lines of a table: how many bugs of each source something finds, and how many it alone finds."""
@@ -433,7 +434,7 @@ def table(
 
 
 def main() -> None:
-    """Tries the bugs and writes what finds them, or prints the page of such a file."""
+    """Tries the bugs and writes the file, or prints the page of one that was written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="*", metavar="SOURCE", help="by default all")
     parser.add_argument("--out", type=Path, help="the file to write")
@@ -451,17 +452,20 @@ def main() -> None:
         parser.error(f"no source {', '.join(sorted(unknown))}: there are {', '.join(SOURCES)}")
     if chosen.render:
         kept = json.loads(gzip.decompress(chosen.render.read_bytes()))
-        print("\n".join(render([Found(**row) for row in kept["bugs"]], kept["about"])))
+        print("\n".join(render([Bug(**row) for row in kept["bugs"]], kept["about"])))
         return
     started = time.time()
     options = Options(chosen.depth, chosen.seed, chosen.most, started + chosen.seconds)
     by_source = {**hand_written(chosen.cases), **mutant_tasks(chosen.most)}
-    tasks = []
-    for source in chosen.sources or SOURCES:
+
+    def tasks_of(source: str) -> list[Task]:
+        if chosen.sources and source not in chosen.sources:
+            return []
         fitting = [task for task in by_source[source] if any(word in task.name for word in chosen.only.split(","))]
-        by_source[source] = fitting[:: chosen.every]
-    mine = [by_source[source] if source in (chosen.sources or SOURCES) else [] for source in SOURCES]
-    tasks = [*mine[0], *mine[1], *(task for pair in zip_longest(*mine[2:]) for task in pair if task)]
+        return fitting[:: chosen.every]
+
+    mutants = zip_longest(tasks_of("mutants"), tasks_of("generated"))
+    tasks = [*tasks_of("corpus"), *tasks_of("cases"), *(task for pair in mutants for task in pair if task)]
     rows = sorted(run_all(tasks, options, chosen.jobs), key=lambda row: (SOURCES.index(row.source), row.name))
     about = (
         f"JAX {jax.__version__}, Python {platform.python_version()}, depth {chosen.depth}, seed {chosen.seed}; "

@@ -192,8 +192,8 @@ class Suspect:
 
     @property
     def _shown_fault(self) -> FaultLocation | None:
-        # The location of the fault, if the smallest case shows the symptom, or one that an overflow of integers, whose
-        # results seem wrong in one case and imprecise in another, explains as well.
+        # The location of the fault, if the smallest case shows the symptom. The results of integers that overflow are
+        # wrong in one case and imprecise in another, so their location is shown for both symptoms.
         fault, smallest = self.fault, self._smallest
         is_shown = smallest is not None and symptom(smallest).kind == (self.effect, self.subject)
         return fault if is_shown or (fault is not None and fault.cause.endswith(OVERFLOWS)) else None
@@ -276,8 +276,9 @@ def is_same_bug(
 ) -> bool:
     """Returns whether two suspects of one tier have the same symptom and condition, smallest case or line at fault.
 
-    They are two bugs if an edit that repairs one of them leaves the other wrong, and another one repairs that or titles
-    differ. Edits fit by chance too often if both are imprecise, and show nothing if the smallest case is the same.
+    They are two bugs if an edit repairs one of them and leaves the other wrong, and if a second edit repairs the other
+    or their titles differ. Edits fit by chance too often if both are imprecise, and show nothing about one smallest
+    case.
 
     What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
     Each suspect comes with its symptom and condition, which take time to find.

@@ -60,7 +60,7 @@ OF_ROUNDING = frozenset({Effect.IMPRECISE, Effect.UNSTABLE})
 """Symptoms that rounding alone explains."""
 
 OVERFLOWS = "that overflows"
-"""The end of the cause of wrong values that an integer too large for its dtype is, as `an int32 sum that overflows`."""
+"""How a cause ends if integers are too large for their dtype: `an int32 sum that overflows`."""
 
 
 @dataclass(frozen=True, slots=True)
