@@ -95,7 +95,7 @@ def value_cases(
                 yield Case(pairing_id, pairing.name, signature, family, target, seed)
     of_long = [family for family in families if family.name in LONG_FAMILIES[depth]]
     for signature in long:
-        if signature.dtype == dtype_name:
+        if signature.dtype == dtype_name and signature not in chosen:  # a maximum may make them one
             filled = signature_slots(pairing, signature)
             fitting = [family for family in of_long if _is_planned(family, filled)]
             for family in fitting or of_long[:1]:  # whose arrays hold no data: positions, lengths

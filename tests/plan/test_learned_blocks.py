@@ -217,6 +217,13 @@ def test_few_families_fill_several_blocks_of_two_dims_and_all_fill_several_of_on
     assert quick == {(signature, family) for signature, family in deeper if signature in signatures(one, "quick")}
 
 
+def test_a_long_signature_that_is_planned_anyway_has_each_case_once() -> None:
+    declared = kt.oracle_for(in_tail, x=kt.array("n", "float32"))(lambda x: 2 * x)
+    planned = tuple(signatures(declared, "quick"))
+    cases = [c.id for g in GROUPS for c in value_cases(declared, "a", "float32", g, 0, "quick", planned)]
+    assert len(cases) == len(set(cases))
+
+
 def test_a_loop_in_triton_may_have_any_constant_as_its_block() -> None:
     triton = pytest.importorskip("triton")
     from tests.corpus.in_triton import matmul
