@@ -220,7 +220,7 @@ def test_few_families_fill_several_blocks_of_two_dims_and_all_fill_several_of_on
 def test_a_long_signature_that_is_planned_anyway_has_each_case_once() -> None:
     declared = kt.oracle_for(in_tail, x=kt.array("n", "float32"))(lambda x: 2 * x)
     planned = tuple(signatures(declared, "quick"))
-    cases = [c.id for g in GROUPS for c in value_cases(declared, "a", "float32", g, 0, "quick", planned)]
+    cases = [c.id for g in GROUPS for c in value_cases(declared, "a", "float32", g, 0, "quick", long=planned)]
     assert len(cases) == len(set(cases))
 
 
