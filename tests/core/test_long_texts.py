@@ -18,7 +18,7 @@ from kerneltest.core.details import Crashed, DeviceLost, Hung, NotBuilt, Raised,
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.media import lines_for_terminal
 from kerneltest.core.verdicts import Verdict
-from kerneltest.extensions.lowering_map.probe import cells
+from kerneltest.extensions.lowering_map import measuring
 from kerneltest.extensions.sanitizer import processes
 from kerneltest.report.text.lines import for_markdown
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter, tpu_interpreter
@@ -61,7 +61,7 @@ READERS: dict[str, Callable[[str], Any]] = {
         + [tpu_interpreter._FRAME.match(text)]
     ),
     "records of a sanitizer": _sanitizer_records,
-    "a message of the lowering map": lambda text: cells.one_line(cells._AROUND.sub("", text)),
+    "a message of the lowering map": lambda text: measuring.one_line(measuring._AROUND.sub("", text)),
     "a terminal": lines_for_terminal,
     "Markdown": for_markdown,
 }

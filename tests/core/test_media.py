@@ -83,7 +83,6 @@ _NOT_WRITERS = {"sys.exit", "jax.debug.print"}
 _SAFE = {"for_terminal", "lines_for_terminal", "github_annotations"}
 _OTHERS = {
     "reproduce/standalone.py": "the script, which runs without kerneltest",
-    "extensions/lowering_map/probe/command.py": "JSON, for the process that reads it",
     "extensions/sanitizer/child.py": "standard error, which the process that started it reads",
     "extensions/ray/loop.py: done.output": "what tests printed, as they printed it",
     "pytest_plugin/isolation.py: output": "what tests printed, as they printed it",

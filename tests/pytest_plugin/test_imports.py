@@ -59,7 +59,6 @@ BY_NAME = {
     "core/extension_registry.py": 1,
     "declare/kinds/__init__.py": 1,
     "extensions/__init__.py": 1,
-    "extensions/lowering_map/probe/__main__.py": 2,
     "reproduce/standalone.py": 1,
     "start/example_calls.py": 1,
 }

@@ -332,8 +332,6 @@ def test_out_of_bounds_reads_are_interpreted_as_nan_not_as_a_neighbour() -> None
 
 PACKAGE = Path(kerneltest.__file__).parent
 COMPAT = PACKAGE / "trace" / "jax_compat"
-# Runs on its own, beside any version of JAX and without kerneltest.
-PROBE = "extensions/lowering_map/probe"
 # Also in names of modules and of loggers, where ruff's ban of imports does not look.
 INSIDES = re.compile(r"jax\._src|jaxlib\.(?:mlir|triton)")
 
@@ -341,7 +339,7 @@ INSIDES = re.compile(r"jax\._src|jaxlib\.(?:mlir|triton)")
 def test_only_jax_compat_mentions_the_insides_of_jax() -> None:
     mentioning = {path for path in PACKAGE.rglob("*.py") if INSIDES.search(path.read_text(encoding="utf-8"))}
     outside = [str(path.relative_to(PACKAGE)) for path in mentioning if COMPAT not in path.parents]
-    assert [path for path in outside if not path.startswith(PROBE)] == []
+    assert outside == []
 
 
 @pytest.mark.parametrize(

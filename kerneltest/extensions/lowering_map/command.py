@@ -62,9 +62,13 @@ def _lowering(chosen: argparse.Namespace) -> int:
 
 def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[LoweringMap]":
     """Yields the maps to read, then those to measure. `problems` takes in what kept one from that."""
-    from kerneltest.extensions.lowering_map.model import PYTHON, MapError, format_counts, measure, read_map
+    from kerneltest.core.targets import TARGETS, TPUS
+    from kerneltest.extensions.lowering_map.model import MapError, format_counts, read_map
 
     targets, primitives = ([n for n in names.split(",") if n] for names in (chosen.targets, chosen.primitives))
+    known = [*TARGETS, *TPUS]
+    if unknown := [name for name in targets if name not in known]:
+        raise MapError(f"unknown target {', '.join(unknown)}; known are {', '.join(known)}")
     for source in [*chosen.maps, *chosen.jax] or [""]:
         try:
             if isinstance(source, Path):
@@ -73,7 +77,13 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
                 subject = f"JAX {source}" if source else "the installed JAX"
                 duration = "" if primitives else "; all primitives take minutes"
                 print(for_terminal(f"measuring {subject}{duration}"), flush=True)
-                found = measure(targets, primitives, chosen.compile, jax=source, python=chosen.python or PYTHON)
+                from kerneltest.extensions.lowering_map.measuring import PYTHON, measure, measure_version
+
+                if source:
+                    python = chosen.python or PYTHON
+                    found = measure_version(source, python, targets or known, primitives, chosen.compile)
+                else:
+                    found = measure(targets or known, primitives, chosen.compile)
         except MapError as error:
             problems.append(error)
             continue

@@ -1,10 +1,7 @@
 """`LoweringMap`: the outcome of lowering each primitive with each dtype on each target, for one version of JAX."""
 
 import json
-import os
 import re
-import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,18 +9,17 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import compress, groupby, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import jinja2
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from tabulate import tabulate
 
-from kerneltest.core.children import run_tool
 from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.files import read_regular_file
 from kerneltest.core.grouping import group_pairs
 from kerneltest.core.media import for_terminal, lines_for_terminal
-from kerneltest.core.targets import TARGETS, TPUS
+from kerneltest.core.targets import TPUS
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
@@ -235,7 +231,7 @@ def compare_maps(old: LoweringMap, new: LoweringMap) -> tuple[LoweringChange, ..
         if cell.primitive in primitives and cell.target in targets and (before in _LOWERED) != (after in _LOWERED):
             message = next((result.message for result in results if result and not result.outcome.is_lowered), "")
             changes.append(LoweringChange(cell.primitive, before, after, (cell.dtype,), (cell.target,), message))
-    return tuple(_merge(_merge(changes, "dtypes"), "targets"))
+    return tuple(merge(merge(changes, "dtypes", message=""), "targets", message=""))
 
 
 def successive_changes(
@@ -245,10 +241,13 @@ def successive_changes(
     return [(old, new, compare_maps(old, new)) for old, new in pairwise(maps)]
 
 
-def _merge(changes: Iterable[LoweringChange], field: Literal["dtypes", "targets"]) -> Iterator[LoweringChange]:
-    """Merges changes that differ in one field only, and keeps the first of their messages."""
-    without: dict[str, Any] = {field: (), "message": ""}
-    for first, *others in group_pairs((replace(change, **without), change) for change in changes).values():
+_M = TypeVar("_M", LoweringResult, LoweringChange)
+
+
+def merge(cells: Iterable[_M], field: Literal["dtypes", "targets"], **ignored: str) -> Iterator[_M]:
+    """Merges cells that differ in one field, or in ignored ones, of which it keeps the first."""
+    without: dict[str, Any] = {field: (), **ignored}
+    for first, *others in group_pairs((replace(cell, **without), cell) for cell in cells).values():
         merged: dict[str, Any] = {field: tuple(value for each in (first, *others) for value in getattr(each, field))}
         yield replace(first, **merged)
 
@@ -389,74 +388,3 @@ def format_markdown(maps: Sequence[LoweringMap]) -> str:
 def _escape(text: str) -> str:
     plain = text if re.fullmatch(r"`[^`|<]*`", text) else re.sub(r"([\\`*<\[\]])", r"\\\1", text)
     return " ".join(plain.replace("|", "\\|").split())
-
-
-# Measurement of maps: runs the probe with this Python, or with one that uv provides with another version of JAX.
-
-OLDEST = (0, 4, 35)
-PYTHON = "3.12"  # JAX 0.4.35 to 0.12 all have wheels for it
-
-_PROBE = Path(__file__).with_name("probe")
-_FIELDS = ("id", "platform", "device_kind", "triton_backend", "arch", "warp", "topology")  # of GPUs and TPUs
-
-
-def measure(
-    targets: Sequence[str], primitives: Sequence[str], compiled: bool = False, *, jax: str = "", python: str = PYTHON
-) -> LoweringMap:
-    """Measures the map of the installed JAX, or of another version in an environment that uv creates.
-
-    All targets and primitives are probed if none are given. Raises a MapError if one of them or a version is unknown,
-    uv is missing, or the probe fails.
-    """
-    described = describe_targets(targets)
-    compiled_for = (targets or [*TARGETS, *TPUS]) if compiled else ()
-    interpreter = _python_command(jax, python, compiled_for) if jax else [sys.executable]
-    command = [*interpreter, "-W", "ignore", str(_PROBE), "--targets", described, "--primitives", ",".join(primitives)]
-    if compiled:
-        command.append("--compile")
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    if jax:
-        environment.pop("PYTHONPATH", None)  # its packages would hide those of the other environment
-    done = run_tool(command, environment=environment)
-    source = f"JAX {jax} with Python {python}" if jax else "this environment"
-    if done.returncode:
-        raise MapError(f"{source}: {_reason(done.stderr)}")
-    return parse_map(done.stdout, source)
-
-
-def describe_targets(targets: Sequence[str]) -> str:
-    """Returns targets as JSON for the probe, which does not import kerneltest; raises a MapError for an unknown one."""
-    known = {**TARGETS, **TPUS}
-    if unknown := [name for name in targets if name not in known]:
-        raise MapError(f"unknown target {', '.join(unknown)}; known are {', '.join(known)}")
-    described = [known[name] for name in targets or known]
-    return json.dumps([{field: getattr(one, field) for field in _FIELDS if hasattr(one, field)} for one in described])
-
-
-def _python_command(version: str, python: str, compiled_for: Sequence[str]) -> list[str]:
-    if not re.fullmatch(r"\d+(\.\d+){2,3}", version):
-        raise MapError(f"{version!r} is not a version of JAX, such as 0.10.2")
-    if tuple(map(int, version.split("."))) < OLDEST:
-        raise MapError(f"JAX {version} is older than {'.'.join(map(str, OLDEST))}, the oldest that the probe supports")
-    uv = shutil.which("uv", path=os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)]))
-    if uv is None:
-        raise MapError(
-            "--jax needs uv, which creates an environment for each version: pip install uv. "
-            "Without --jax, the installed JAX is probed, or the given maps are read"
-        )
-    # Some versions of Pallas import absl without requiring it.
-    packages = [f"jax=={version}", "absl-py"]
-    if any(target in TPUS for target in compiled_for):
-        packages[0] = f"jax[tpu]=={version}"  # with the libtpu that this version requires
-    if any(target in TARGETS for target in compiled_for):
-        packages.append("triton")
-    wanted = [word for package in packages for word in ("--with", package)]
-    return [uv, "run", "--quiet", "--no-project", "--isolated", "--python", python, *wanted, "python"]
-
-
-def _reason(printed: str) -> str:
-    """Returns the line that gives the cause: an explanation by uv, or the last line."""
-    lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip()]
-    causes = [line for line in lines if re.search(r"Because|cause:|error: No interpreter", line)]
-    reason = (causes or lines[-1:] or ["it ended without a message"])[0]
-    return re.sub(r"^(?:cause|(?:probe: )?error): ", "", reason)

@@ -128,13 +128,12 @@ def test_gpus_and_tpus_have_columns_of_their_own() -> None:
 # --- The pages in the repository --------------------------------------------------------------------------------------
 
 
-def test_is_finite_was_unimplemented_and_lowers_since() -> None:
+def test_log2_was_absent_and_lowers_since() -> None:
     _, *sections = (PAGES / "README.md").read_text(encoding="utf-8").split("\n## ")
-    (began,) = [each for each in sections if "started" in each.splitlines()[0] and "| `is_finite` |" in each]
-    assert began.startswith("What started lowering from JAX 0.7.2 to JAX 0.10.2\n")
-    (row,) = [line for line in began.splitlines() if line.startswith("| `is_finite` |")]
-    assert "| all | unimplemented | lowers |" in row
-    assert "Unimplemented primitive in Pallas GPU lowering: is_finite" in row
+    (began,) = [each for each in sections if "started" in each.splitlines()[0] and "| `log2` |" in each]
+    assert began.startswith("What started lowering from JAX 0.10.2 to JAX 0.11.2\n")
+    (row,) = [line for line in began.splitlines() if line.startswith("| `log2` |")]
+    assert "| all | absent | lowers | this JAX has no lax.log2 |" in row
 
 
 @pytest.mark.parametrize("name", ["README.md", "compiled.md", "tpu.md", "tpu-versions.md"])

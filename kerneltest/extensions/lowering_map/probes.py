@@ -1,7 +1,6 @@
 """All probes: kernels of a few lines around one primitive. A new primitive is one line in its group."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +27,6 @@ Ref = Any  # JAX exports no type for references
 Body = Callable[..., Any]
 Operand = tuple[int, ...] | tuple[tuple[int, ...], str]  # a shape, of the probed dtype or of one that it names
 
-_MODULES = {"jax": jax, "jnp": jnp, "lax": lax, "pl": pl, "plt": plt, "pltpu": pltpu}
-
-
-class AbsentError(Exception):
-    """This JAX has no such function."""
-
 
 @dataclass(frozen=True)
 class LoweringProbe:
@@ -53,21 +46,9 @@ class LoweringProbe:
     only: str = ""  # `gpu` or `tpu` if only these have the function; "" for both
 
 
-def first_available(*paths: str) -> Any:
-    """Returns the first of some functions, such as `pl.dot`, that this JAX has; raises an AbsentError for none."""
-    for path in paths:
-        module, *names = path.split(".")
-        value: Any = _MODULES[module]
-        with suppress(AttributeError):
-            for name in names:
-                value = getattr(value, name)
-            return value
-    raise AbsentError(f"this JAX has no {' or '.join(paths)}")
-
-
 def lax_function(name: str, *static: Any, **options: Any) -> Body:
     """Returns a body that calls a function of lax on its values and `static`. It looks the function up when called."""
-    return lambda *values: first_available(f"lax.{name}")(*values, *static, **options)
+    return lambda *values: getattr(lax, name)(*values, *static, **options)
 
 
 def _in_group(
@@ -138,11 +119,11 @@ _reduction, _scan = _in_group("reduction", NUMBERS, MATRIX), _in_group("scan", N
 
 def _reductions_probes() -> Iterator[LoweringProbe]:
     for name in "reduce_sum reduce_prod reduce_max reduce_min".split():
-        yield _reduction(name, _reduce(name))
+        yield _reduction(name, lax_function(name, (1,)))
     for name in "reduce_and reduce_or reduce_xor".split():
-        yield _reduction(name, _reduce(name), dtypes=BITWISE)
-    yield _reduction("reduce_sum[first axis]", _reduce("reduce_sum", (0,)))
-    yield _reduction("reduce_sum[all axes]", _reduce("reduce_sum", (0, 1)))
+        yield _reduction(name, lax_function(name, (1,)), dtypes=BITWISE)
+    yield _reduction("reduce_sum[first axis]", lax_function("reduce_sum", (0,)))
+    yield _reduction("reduce_sum[all axes]", lax_function("reduce_sum", (0, 1)))
     for name in ("argmax", "argmin"):
         yield _reduction(name, lax_function(name, 1, jnp.int32))
     yield _reduction("reduce", lambda x: lax.reduce(x, np.zeros((), x.dtype), lambda a, b: a + b + b, (1,)))
@@ -153,15 +134,6 @@ def _reductions_probes() -> Iterator[LoweringProbe]:
     yield _scan("cumlogsumexp", lax_function("cumlogsumexp", 0), dtypes=FLOATS)
     yield _scan("cumsum[reverse]", lax_function("cumsum", 0, reverse=True))
     yield _scan("associative_scan", lambda x: lax.associative_scan(jnp.maximum, x))
-
-
-def _reduce(name: str, axes: tuple[int, ...] = (1,)) -> Body:
-    def body(x: Value) -> Value:
-        if hasattr(lax, name):
-            return getattr(lax, name)(x, axes)
-        return first_available(f"lax.{name}_p").bind(x, axes=axes)  # the primitive is older than the function
-
-    return body
 
 
 def _reduce_windows(x: Value) -> Value:
@@ -181,10 +153,10 @@ _PRESETS = {
 def _dots_probes() -> Iterator[LoweringProbe]:
     yield _dot("", NUMBERS)
     for name in ("HIGH", "HIGHEST"):
-        yield _dot(f"[{name}]", NUMBERS, precision=f"Precision.{name}")
+        yield _dot(f"[{name}]", NUMBERS, precision=("Precision", name))
     for preset in dict.fromkeys(" ".join(_PRESETS.values()).split()):
         dtypes = tuple(dtype for dtype, presets in _PRESETS.items() if preset in presets.split())
-        yield _dot(f"[{preset}]", dtypes, precision=f"DotAlgorithmPreset.{preset}")
+        yield _dot(f"[{preset}]", dtypes, precision=("DotAlgorithmPreset", preset))
     yield _dot("[to float32]", NUMBERS, accumulator="float32")
     yield _dot("[to float16]", ("float16", "bfloat16", "float32"), accumulator="float16")
     yield _dot("[to int32]", INTEGERS, accumulator="int32")
@@ -194,9 +166,7 @@ def _dots_probes() -> Iterator[LoweringProbe]:
     yield _dot("[batch]", ("float32", "float16"), ((2,), (1,)), ((0,), (0,)), ((2, *BLOCK), (2, *BLOCK)))
     yield _dot("[matrix by vector]", ("float32", "float16"), operands=(BLOCK, (32,)))
     yield _dot("[mixed]", ("float32",), operands=(BLOCK, (BLOCK, "float16")))
-    yield LoweringProbe(
-        "pl.dot", "dot", lambda x, y: first_available("plt.dot", "pl.dot")(x, y), FLOATS, (BLOCK, BLOCK), only="gpu"
-    )
+    yield LoweringProbe("pl.dot", "dot", lambda x, y: plt.dot(x, y), FLOATS, (BLOCK, BLOCK), only="gpu")
     yield LoweringProbe("ragged_dot", "dot", lax_function("ragged_dot"), FLOAT32, (BLOCK, (4, *BLOCK), ((4,), "int32")))
     yield LoweringProbe(
         "conv_general_dilated", "dot", lax_function("conv", (1,), "SAME"), FLOAT32, ((4, 8, 16), (8, 8, 4))
@@ -209,11 +179,11 @@ def _dot(
     contract: Any = ((1,), (0,)),
     batch: Any = ((), ()),
     operands: Any = (BLOCK, BLOCK),
-    precision: str = "",
+    precision: tuple[str, str] | None = None,
     accumulator: str = "",
 ) -> LoweringProbe:
     def body(x: Value, y: Value) -> Value:
-        chosen = first_available(f"lax.{precision}") if precision else None
+        chosen = getattr(getattr(lax, precision[0]), precision[1]) if precision else None
         dtype = jnp.dtype(accumulator) if accumulator else None
         return lax.dot_general(x, y, (contract, batch), precision=chosen, preferred_element_type=dtype)
 
@@ -244,19 +214,19 @@ def _shapes_probes() -> Iterator[LoweringProbe]:
         "broadcast_in_dim", lambda x: lax.broadcast_in_dim(x, (8, *x.shape), tuple(range(1, x.ndim + 1))), VECTOR
     )
     yield _shape("broadcast_in_dim[scalar]", lambda x: lax.broadcast_in_dim(x, (8, 16), ()), SCALAR)
-    yield _shape("broadcast_to[pl]", lambda x: first_available("pl.broadcast_to")(x, (8, x.shape[1])), (1, 16))
+    yield _shape("broadcast_to[pl]", lambda x: pl.broadcast_to(x, (8, x.shape[1])), (1, 16))
     yield _shape("expand_dims", lambda x: lax.expand_dims(x, (0,)))
     yield _shape("squeeze", lambda x: lax.squeeze(x, (0,)), (1, 16))
     yield _shape("concatenate", lambda x, y: lax.concatenate((x, y), 0), VECTOR, VECTOR)
     yield _shape("concatenate[last axis of 1]", lambda x, y: lax.concatenate((x, y), 1), (16, 1), (16, 1))
-    yield _shape("stack", lambda x, y: first_available("lax.stack")([x, y], axis=1), VECTOR, VECTOR)
-    yield _shape("unstack", lambda x: first_available("lax.unstack")(x, axis=1), (16, 2))
+    yield _shape("stack", lambda x, y: lax.stack([x, y], axis=1), VECTOR, VECTOR)
+    yield _shape("unstack", lambda x: lax.unstack(x, axis=1), (16, 2))
     yield _shape("pad", _pad, VECTOR)
     yield _shape("rev", lambda x: lax.rev(x, (0,)), VECTOR)
-    yield _shape("split", lambda x: first_available("lax.split")(x, (x.shape[1] // 2,) * 2, 1))
+    yield _shape("split", lambda x: lax.split(x, (x.shape[1] // 2,) * 2, 1))
     yield _shape("slice", lambda x: lax.slice_in_dim(x, 0, 8), VECTOR)
     yield _shape("slice[strided]", lambda x: lax.slice_in_dim(x, 0, 16, 2), VECTOR)
-    yield _shape("tile", lambda x: first_available("lax.tile")(x, (2, *(1,) * (x.ndim - 1))), VECTOR)
+    yield _shape("tile", lambda x: lax.tile(x, (2, *(1,) * (x.ndim - 1))), VECTOR)
     yield _shape("copy", lambda x: jnp.array(x, copy=True), VECTOR)
     yield _shape("full", lambda x: lax.full(x.shape, 1, x.dtype), VECTOR)
     yield _shape("iota", lambda x: lax.broadcasted_iota(x.dtype, x.shape, 1), dtypes=NUMBERS)
@@ -366,7 +336,8 @@ def _scatter(method: str) -> Body:
     return lambda x, i, v: getattr(x.at[_rows(i)], method)(v)
 
 
-_WHOLE, _HALF = pl.ds(0, 16), pl.ds(0, 8)
+_WHOLE: Any = pl.ds(0, 16)
+_HALF: Any = pl.ds(0, 8)
 _memory = _in_group("memory", DTYPES, output=VECTOR)
 
 
@@ -377,21 +348,27 @@ def _memory_probes() -> Iterator[LoweringProbe]:
     yield _memory("get[dynamic slice]", _storing(lambda x, i: x[pl.ds(i[()], 8)], _HALF), VECTOR, (SCALAR, "int32"))
     yield _memory("get[strided]", _storing(lambda x: x[pl.ds(0, 8, 2)], _HALF))
     yield _memory("get[integer array]", _storing(lambda x, i: x[_rows(i[...])]), VECTOR, (VECTOR, "int32"))
-    yield _memory("addupdate", _add_update((_WHOLE,)))
-    yield _memory("addupdate[whole]", _add_update(...))
-    yield _memory("swap", lambda x, o: first_available("jax.ref.swap", "pl.swap")(o, (_WHOLE,), x[...]))
-    yield _memory("masked_load", _storing(lambda x, m: _load(x, mask=m[...])), VECTOR, mask, only="gpu")
-    other = _storing(lambda x, m: _load(x, mask=m[...], other=np.zeros((), x.dtype)))
+    yield _memory("addupdate", lambda x, o: jax.ref.addupdate(o, (_WHOLE,), x[...]))
+    yield _memory("addupdate[whole]", lambda x, o: jax.ref.addupdate(o, ..., x[...]))
+    yield _memory("swap", lambda x, o: jax.ref.swap(o, (_WHOLE,), x[...]))
+    yield _memory(
+        "masked_load", _storing(lambda x, m: plt.load(x.at[(_WHOLE,)], mask=m[...])), VECTOR, mask, only="gpu"
+    )
+    other = _storing(lambda x, m: plt.load(x.at[(_WHOLE,)], mask=m[...], other=np.zeros((), x.dtype)))
     yield _memory("masked_load[other]", other, VECTOR, mask, only="gpu")
-    yield _memory("masked_load[cache]", _storing(lambda x: _load(x, cache_modifier=".cg")), only="gpu")
-    yield _memory("masked_load[eviction]", _storing(lambda x: _load(x, eviction_policy="evict_last")), only="gpu")
-    yield _memory("masked_store", _masked_store, VECTOR, mask, only="gpu")
+    yield _memory("masked_load[cache]", _storing(lambda x: plt.load(x.at[(_WHOLE,)], cache_modifier=".cg")), only="gpu")
+    yield _memory(
+        "masked_load[eviction]", _storing(lambda x: plt.load(x.at[(_WHOLE,)], eviction_policy="evict_last")), only="gpu"
+    )
+    yield _memory(
+        "masked_store", lambda x, m, o: plt.store(o.at[(_WHOLE,)], x[...], mask=m[...]), VECTOR, mask, only="gpu"
+    )
 
     for name in "add max min and or xor xchg".split():
         dtypes = BITWISE if name in ("and", "or", "xor") else DTYPES
         yield _of_atomics(f"atomic_{name}", _atomic(name, (_WHOLE,)), dtypes)
     yield _of_atomics("atomic_add[one element]", _atomic("add", (3,)), NUMBERS)
-    cas = _storing(lambda x: first_available("plt.atomic_cas", "pl.atomic_cas")(x, x[()], x[()]))
+    cas = _storing(lambda x: plt.atomic_cas(x, x[()], x[()]))
     yield _of_atomics("atomic_cas", cas, DTYPES, SCALAR)
 
 
@@ -399,30 +376,8 @@ def _of_atomics(name: str, body: Body, dtypes: tuple[str, ...], shape: tuple[int
     return LoweringProbe(name, "atomic", body, dtypes, (shape,), shape, only="gpu")
 
 
-def _add_update(index: Any) -> Callable[[Ref, Ref], None]:
-    def body(x: Ref, o: Ref) -> None:
-        # Before JAX 0.7 it was not public; `o[index] += x` is a read and a write instead.
-        first_available("jax.ref.addupdate", "jax._src.state.primitives.ref_addupdate")(o, index, x[...])
-
-    return body
-
-
-def _load(ref: Ref, **options: Any) -> Value:
-    """Calls `load`, which in old versions took the indices as a separate argument."""
-    if hasattr(plt, "load"):
-        return plt.load(ref.at[(_WHOLE,)], **options)
-    return first_available("pl.load")(ref, (_WHOLE,), **options)
-
-
-def _masked_store(x: Ref, m: Ref, o: Ref) -> None:
-    if hasattr(plt, "store"):
-        plt.store(o.at[(_WHOLE,)], x[...], mask=m[...])
-    else:  # old versions took the indices as a separate argument
-        first_available("pl.store")(o, (_WHOLE,), x[...], mask=m[...])
-
-
 def _atomic(name: str, index: Any) -> Body:
-    return lambda x, o: first_available(f"plt.atomic_{name}", f"pl.atomic_{name}")(o, index, x[index])
+    return lambda x, o: getattr(plt, f"atomic_{name}")(o, index, x[index])
 
 
 _pallas = _in_group("pallas", FLOATS)
@@ -430,18 +385,17 @@ _of_references = _in_group("pallas", FLOAT32, output=VECTOR, grid=(2,))
 
 
 def _pallas_probes() -> Iterator[LoweringProbe]:
-    for name in ("program_id", "num_programs"):
-        yield _of_references(name, _storing(_plus_number(f"pl.{name}")))
-    debug_print = "pl.debug_print"
-    yield _effect("debug_print", lambda x: first_available(debug_print)("here"))
-    yield _effect("debug_print[value]", lambda x: first_available(debug_print)("x: ", x[...]), DTYPES)
-    yield _effect("debug_print[placeholder]", lambda x: first_available(debug_print)("x: {}", x[...]))
+    yield _of_references("program_id", _storing(lambda x: x[...] + pl.program_id(0).astype(x.dtype)))
+    yield _of_references("num_programs", _storing(lambda x: x[...] + jnp.asarray(pl.num_programs(0)).astype(x.dtype)))
+    yield _effect("debug_print", lambda x: pl.debug_print("here"))
+    yield _effect("debug_print[value]", lambda x: pl.debug_print("x: ", x[...]), DTYPES)
+    yield _effect("debug_print[placeholder]", lambda x: pl.debug_print("x: {}", x[...]))
     yield _effect("debug_print[jax]", lambda x: jax.debug.print("x: {}", x[...]))
-    yield _effect("debug_check", lambda x: first_available("pl.debug_check")(pl.program_id(0) >= 0, "here"))
+    yield _effect("debug_check", lambda x: pl.debug_check(pl.program_id(0) >= 0, "here"))
     yield _effect("debug_callback", lambda x: jax.debug.callback(print, x[...]))
-    yield _effect("debug_barrier", lambda x: first_available("plt.debug_barrier")(), only="gpu")
-    yield _effect("delay", lambda x: first_available("pl.delay")(100))
-    yield _of_references("run_scoped", _through_scratch(_any_space), only="gpu")
+    yield _effect("debug_barrier", lambda x: plt.debug_barrier(), only="gpu")
+    yield _effect("delay", lambda x: pl.delay(100))
+    yield _of_references("run_scoped", _through_scratch(lambda x: pl.MemorySpace.ANY(x.shape, x.dtype)), only="gpu")
     yield _of_references("loop", _loop)
     yield _of_references("when", _when)
     multiple = _storing(lambda x, i: x[pl.ds(pl.multiple_of(i[()], 8), 8)], _HALF)
@@ -450,9 +404,9 @@ def _pallas_probes() -> Iterator[LoweringProbe]:
     for kind, instruction, constraints in (("PTX", "mov.b32", "=r,r"), ("AMD", "v_mov_b32", "=v,v")):
         body = _assembly(f"{instruction} $0, $1;", constraints)
         yield _pallas(f"elementwise_inline_asm[{kind}]", body, dtypes=("float32", "int32"), only="gpu")
-    yield _pallas("approx_tanh", lambda x: first_available("plt.approx_tanh")(x), only="gpu")
-    yield _pallas("reciprocal", lambda x: first_available("pl.reciprocal")(x))
-    yield _pallas("reciprocal[approx]", lambda x: first_available("pl.reciprocal")(x, approx=True))
+    yield _pallas("approx_tanh", lambda x: plt.approx_tanh(x), only="gpu")
+    yield _pallas("reciprocal", lambda x: pl.reciprocal(x))
+    yield _pallas("reciprocal[approx]", lambda x: pl.reciprocal(x, approx=True))
 
 
 def _effect(
@@ -463,10 +417,6 @@ def _effect(
         _copy(x, o)
 
     return _of_references(name, body, dtypes=dtypes, only=only)
-
-
-def _plus_number(path: str) -> Body:
-    return lambda x: x[...] + jnp.asarray(first_available(path)(0)).astype(x.dtype)
 
 
 def _through_scratch(space: Callable[[Ref], Any]) -> Callable[[Ref, Ref], None]:
@@ -482,16 +432,11 @@ def _through_scratch(space: Callable[[Ref], Any]) -> Callable[[Ref, Ref], None]:
     return body
 
 
-def _any_space(x: Ref) -> Any:
-    space = pl.MemorySpace.ANY
-    return space(x.shape, x.dtype) if callable(space) else first_available("pl.MemoryRef")(x.shape, x.dtype, space)
-
-
 def _loop(x: Ref, o: Ref) -> None:
     def turn(i: Ref) -> None:
         o[i] = x[i]
 
-    first_available("pl.loop")(0, 4)(turn)
+    pl.loop(0, 4)(turn)
 
 
 def _when(x: Ref, o: Ref) -> None:
@@ -501,14 +446,15 @@ def _when(x: Ref, o: Ref) -> None:
 
 
 def _max_contiguous(x: Ref) -> Value:
-    return x[first_available("plt.max_contiguous", "pl.max_contiguous")(jnp.arange(16, dtype=jnp.int32), 16)]
+    return x[plt.max_contiguous(jnp.arange(16, dtype=jnp.int32), 16)]
 
 
 def _assembly(instruction: str, constraints: str) -> Callable[[Value], Value]:
     def body(x: Value) -> Value:
         shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype)]
-        inline = first_available("plt.elementwise_inline_asm")
-        return inline(instruction, args=[x], constraints=constraints, pack=1, result_shape_dtypes=shapes)
+        return plt.elementwise_inline_asm(
+            instruction, args=[x], constraints=constraints, pack=1, result_shape_dtypes=shapes
+        )
 
     return body
 
@@ -518,43 +464,39 @@ _tpu_references = _in_group("pallas.tpu", DTYPES, output=VECTOR, only="tpu")
 
 
 def _tpus_probes() -> Iterator[LoweringProbe]:
-    yield _tpu("roll", lambda x: _of("roll")(x, 1, 0))
-    yield _tpu("roll[lanes]", lambda x: _of("roll")(x, 1, 1))
-    yield _tpu("roll[strided]", lambda x: _of("roll")(x, 1, 1, stride=1, stride_axis=0))
+    yield _tpu("roll", lambda x: pltpu.roll(x, 1, 0))
+    yield _tpu("roll[lanes]", lambda x: pltpu.roll(x, 1, 1))
+    yield _tpu("roll[strided]", lambda x: pltpu.roll(x, 1, 1, stride=1, stride_axis=0))
     for axis in (0, 1):
         gather = _take_along_axis(axis, "promise_in_bounds")
         yield _tpu(f"gather[in bounds, axis {axis}]", gather, VECTOR, (VECTOR, "int32"))
-    yield _tpu("top_k[unstable]", lambda x: first_available("lax.top_k")(x, 4, is_stable=False), dtypes=FLOATS)
-    yield _tpu("bitcast", lambda x: _of("bitcast")(x, jnp.int32))
+    yield _tpu("top_k[unstable]", lax_function("top_k", 4, is_stable=False), dtypes=FLOATS)
+    yield _tpu("bitcast", lambda x: pltpu.bitcast(x, jnp.int32))
     yield _tpu("stochastic_round", _round, VECTOR, (VECTOR, "uint32"), dtypes=FLOAT32)
     yield _tpu("prng_random_bits", _draw, dtypes=("uint32",))
-    yield _tpu_references("run_scoped[VMEM]", _through_scratch(lambda x: _of("VMEM")(x.shape, x.dtype)))
+    yield _tpu_references("run_scoped[VMEM]", _through_scratch(lambda x: pltpu.VMEM(x.shape, x.dtype)))
     yield _tpu_references("async_copy", _async_copy)
     yield _tpu_references(
-        "store[masked]", lambda x, m, o: _of("store")(o, x[...], mask=m[...]), VECTOR, (VECTOR, "bool")
+        "store[masked]", lambda x, m, o: pltpu.store(o, x[...], mask=m[...]), VECTOR, (VECTOR, "bool")
     )
 
 
-def _of(name: str) -> Any:
-    return first_available(f"pltpu.{name}")
-
-
 def _round(x: Value, bits: Value) -> Value:
-    return _of("stochastic_round")(x, bits, target_dtype=jnp.bfloat16)
+    return pltpu.stochastic_round(x, bits, target_dtype=jnp.bfloat16)
 
 
 def _draw(x: Value) -> Value:
-    _of("prng_seed")(1)
-    return lax.bitcast_convert_type(_of("prng_random_bits")(x.shape), x.dtype)
+    pltpu.prng_seed(1)
+    return lax.bitcast_convert_type(pltpu.prng_random_bits(x.shape), x.dtype)
 
 
 def _async_copy(x: Ref, o: Ref) -> None:
     def copy(semaphore: Ref) -> None:
-        description = _of("make_async_copy")(x, o, semaphore)
+        description = pltpu.make_async_copy(x, o, semaphore)
         description.start()
         description.wait()
 
-    pl.run_scoped(copy, _of("SemaphoreType.DMA"))
+    pl.run_scoped(copy, pltpu.SemaphoreType.DMA)
 
 
 _WIDE, _LONG = (64, 512), (4096,)
