@@ -205,7 +205,6 @@ class Child:
             return 0
 
     def _written(self, first: int) -> str:
-        """Returns what the child has written to standard error after that many bytes."""
         assert self._errors is not None
         self._errors.seek(first)
         return self._errors.read().decode("utf-8", "replace")
@@ -250,7 +249,6 @@ class Children:
             self._idle.put(child)
 
     def close(self) -> None:
-        """Ends all children; kills those that are busy."""
         for child in list(self._busy):
             child.kill()
         while not self._idle.empty():

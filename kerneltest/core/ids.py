@@ -34,12 +34,10 @@ class PairingId:
 
     @property
     def own_name(self) -> str:
-        """The name without the classes around the pairing."""
         return str(self).rpartition("::")[2]
 
     @property
     def classes(self) -> list[str]:
-        """The classes around the pairing, the outermost first."""
         return self.name.split("::")[:-1]
 
     @property

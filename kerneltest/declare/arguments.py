@@ -33,7 +33,6 @@ class Static:
     key: Callable[..., Any] | None = None  # from lengths to the key of the only option that the kernel takes then
 
     def value(self, name: str) -> StaticValue:
-        """Returns the value that the kernel gets for an option."""
         return dict(self.options)[name]
 
     def selected(self, name: str, relation: Relation | None) -> Relation:

@@ -35,7 +35,6 @@ class Dim:
         return min((n for n in self.values if n), default=0) if self.values else self.fit(max(self.minimum, 1))
 
     def admits(self, length: int) -> bool:
-        """Returns whether the axis can have this length."""
         if self.values:
             return length in self.values
         below = self.maximum is None or length <= self.maximum
@@ -128,11 +127,9 @@ class AxisExpression:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The dims in it, without repetitions."""
         return tuple(dict.fromkeys(f for term in self.terms for f in term if isinstance(f, str)))
 
     def length(self, lengths: Mapping[str, int]) -> int:
-        """Returns the length in elements for lengths of the dims."""
         return sum(math.prod(_factors(term, lengths)) for term in self.terms) + self.extra
 
     def positions(self, lengths: Mapping[str, int], dim_positions: Mapping[str, Array]) -> Array:
@@ -252,7 +249,6 @@ class Relation:
     parameters: tuple[str, ...]  # the names of its parameters: dims, static and optional arguments
 
     def holds(self, lengths: Mapping[str, int], statics: Mapping[str, StaticValue]) -> bool:
-        """Returns whether lengths of all dims, and the kernel's values of static arguments, meet the condition."""
         known = {**statics, **lengths}
         return bool(self.function(**{name: known[name] for name in self.parameters}))
 

@@ -50,16 +50,13 @@ class Interval:
 
     @property
     def admits_nan(self) -> bool:
-        """True if it contains NaN."""
         return not self.finite and not self.bounded
 
     def admits_infinity(self, sign: int) -> bool:
-        """Returns whether it contains the infinity of a sign."""
         return not self.finite and (self.high == math.inf if sign > 0 else self.low == -math.inf)
 
     @property
     def admits_zero(self) -> bool:
-        """True if it contains zero."""
         return not self.nonzero and self.low <= 0 <= self.high
 
     def ends(self, dtype: DType) -> tuple[float, float]:
@@ -77,7 +74,6 @@ class Interval:
         return low, _where_finite(lambda end: within(min(end, most), -most), self.high)
 
     def finite_range(self, dtype: DType) -> tuple[float, float]:
-        """Returns the least and the greatest finite number of a dtype in it."""
         if dtype == np.bool_:
             return 0, 1
         low, high = self.ends(dtype)

@@ -53,7 +53,6 @@ class Measured(OracleCase):
 
     @property
     def input_formats(self) -> tuple[FloatFormat, ...]:
-        """The formats of the float leaves, in their order."""
         return tuple(self.formats.values())
 
 

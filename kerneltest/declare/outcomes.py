@@ -37,7 +37,6 @@ class Xfail:
         return f"{self.verdict} on {', '.join([backend, *filter(None, [self.group]), *narrowed])}"
 
     def covers(self, backend: str, dtype: str, group: str, family: str, signature: str) -> bool:
-        """Returns whether it covers a case."""
         patterns = self.backend, self.dtype, self.group or "*", self.family, self.signature
         return all(map(fnmatchcase, (backend, dtype, group, family, signature), patterns))
 
@@ -100,7 +99,6 @@ class Rejection:
 
     @property
     def expected(self) -> str:
-        """A description of the expected exception."""
         return f"{self.raises.__name__} matching {self.match!r}"
 
     def matches(self, error: BaseException) -> bool:

@@ -228,7 +228,6 @@ class Pairing:
         return assembled
 
     def call_kernel(self, values: Mapping[str, Value]) -> Value:
-        """Returns the kernel's result."""
         result = _call(self.kernel, inspect.signature(self.kernel).parameters, values)
         if self.unordered is None:
             return result

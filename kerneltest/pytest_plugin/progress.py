@@ -80,7 +80,6 @@ class ProgressLine:
 
     @contextmanager
     def hide(self) -> Iterator[None]:
-        """Erases the line while something else is written."""
         with self._lock:
             if not self._hidden and self._progress:
                 self._write("\x1b[J")

@@ -47,7 +47,6 @@ class SuspectTracker:
         self._smallest: list[Reproducer] = []
 
     def add(self, record: Record) -> None:
-        """Adds a record; drops those of another pairing."""
         if self._records and self._records[0].pairing != record.pairing:
             self._records.clear()
             self._smallest.clear()

@@ -324,7 +324,6 @@ class Evidence:
     footprint: tuple[AxisFootprint, ...] = ()  # the indices along each axis of the output at which elements are wrong
 
     def without_pictures(self) -> "Evidence":
-        """Returns the evidence without its windows and its map."""
         return replace(self, window=None, inputs=(), errors=None)
 
 

@@ -103,7 +103,6 @@ class Journal:
                 file.write(text.encode() + b"\n")
 
     def close(self) -> None:
-        """Removes the journal of a process that ends normally."""
         if self._file is not None:
             self._file.close()
             Path(str(self._file.name)).unlink(missing_ok=True)

@@ -155,12 +155,10 @@ class RecordWriter:
         self._file.flush()
 
     def write_reproducer(self, smallest: Reproducer) -> None:
-        """Appends a reproducer to a file of its own next to the shard."""
         record = replace(smallest.record, message=shorten(smallest.record.message))
         self._append("smallest", dumps({"schema": SCHEMA, "smallest": replace(smallest, record=record)}))
 
     def write_score(self, score: MutationScore) -> None:
-        """Appends the mutation score of a pairing to a file of its own next to the shard."""
         self._append("mutants", dumps({"schema": SCHEMA, "mutants": score}))
 
     def _append(self, kind: str, line: str) -> None:

@@ -57,7 +57,6 @@ class Reconciled:
 
     @property
     def missing(self) -> list[CellKey]:
-        """Cells with a planned case that has no record."""
         return [cell for cell, status in self.cells.items() if status.verdict is Gap.MISSING]
 
     @property

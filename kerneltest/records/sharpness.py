@@ -220,5 +220,4 @@ class Informativeness:
         return [f"nothing was compared in the whole run{cause}", *found]
 
     def remarks(self) -> list[str]:
-        """Returns remarks on pairings that were asked little."""
         return [f"{name}: {line}" for name, asked in self._by_pairing.items() for line in asked.remarks]

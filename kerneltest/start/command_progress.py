@@ -49,7 +49,6 @@ class CommandProgress:
             self._shown = now
 
     def clear(self) -> None:
-        """Removes the line from the terminal."""
         if self._is_terminal:
             self._stream.write("\r\033[K")
             self._stream.flush()

@@ -42,15 +42,12 @@ class Parts(ArgumentKind):
     may_leave_rest: ClassVar[bool] = True
 
     def count(self, slot: Slot) -> int:
-        """Returns the number of parts."""
         return slot.shape[-1]
 
     def total(self, slot: Slot) -> int:
-        """Returns the number of elements to divide."""
         return slot.end
 
     def block(self, slot: Slot) -> int:
-        """Returns the kernel's block length along the axis that is divided."""
         return slot.end_block
 
     def arrange(self, slot: Slot, sizes: Array) -> Array:
@@ -63,7 +60,6 @@ class Parts(ArgumentKind):
         return slot.repair(self.arrange(slot, rows)[..., : slot.shape[-1]])
 
     def check_total(self, slot: Slot) -> None:
-        """Raises ValueError if there are no parts to divide the elements among."""
         if slot.exhaustive and slot.end and self.count(slot) <= 0:
             raise DeclarationError(f"no parts add up to {slot.end}; exclude such lengths with where=")
 

@@ -230,7 +230,6 @@ class Program:
 
     @cached_property
     def named_by(self) -> dict[QualifiedName, frozenset[QualifiedName]]:
-        """The definitions that each definition names."""
         return {
             QualifiedName(module.path, name): frozenset(
                 place

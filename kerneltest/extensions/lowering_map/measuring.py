@@ -4,13 +4,13 @@ The map has no cell for a dtype that lax itself refuses outside of Pallas. The m
 by the same command in an environment that uv creates.
 """
 
-import difflib
 import os
 import platform
 import re
 import shutil
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Sequence
 from importlib import metadata
@@ -28,7 +28,8 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.children import run_tool
 from kerneltest.core.details import NotBuilt
 from kerneltest.core.dtypes import ShapeDtype
-from kerneltest.core.failures import Failure, format_exception, iter_causes
+from kerneltest.core.extension_registry import suggest
+from kerneltest.core.failures import Failure, exception_text, iter_causes
 from kerneltest.core.targets import TPUS, Tier
 from kerneltest.extensions.lowering_map.model import (
     LoweringMap,
@@ -55,9 +56,7 @@ def select_cells(targets: Sequence[str], primitives: Sequence[str] = ()) -> tupl
     names = {probe: {probe.name, probe.name.split("[")[0]} for probe in probes()}
     every = set().union(*names.values())
     if unknown := [name for name in primitives if name not in every]:
-        close = difflib.get_close_matches(unknown[0], sorted(every), n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise MapError(f"unknown primitive {', '.join(unknown)}{hint}")
+        raise MapError(f"unknown primitive {', '.join(unknown)}{suggest(unknown[0], sorted(every))}")
     chosen = [probe for probe in names if not primitives or names[probe] & set(primitives)]
     return tuple(
         ProbedCell(probe, dtype, target)
@@ -180,7 +179,8 @@ MAX_LENGTH = 300
 # The text that MLIR and XLA put around a cause: the place in the probe, the instruction, the pass that failed.
 _AROUND = re.compile(
     r"""(?<=error:\ )"[^\n]{0,999}?\):\ | (?<!\s)\s+(?:note:\ "|see\ current\ operation:|at\ location:\ loc\().*
-    | :\ %\S+\ =\ .* | \b\w+:\ Mosaic\ failed\ to\ compile\ TPU\ kernel[^:]*:\s+""",
+    | :\ %\S+\ =\ .* | (?<=VerificationError:\ )Pallas\ encountered[^\n]{0,999}?Error\ details:\ \s*
+    | \b\w+:\ Mosaic\ failed\ to\ compile\ TPU\ kernel[^:]*:\s+""",
     re.VERBOSE | re.DOTALL,
 )
 _NO_FUNCTION = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'")
@@ -200,7 +200,8 @@ def first_cause(error: BaseException) -> str:
     if isinstance(cause, Failure):  # a compiler's, or kerneltest's own
         words = cause.detail.said if isinstance(cause.detail, NotBuilt) else str(cause)
     else:
-        words = format_exception(cause)
+        frames = traceback.extract_tb(cause.__traceback__)
+        words = f"{type(cause).__name__}: {exception_text(cause) or f'in {frames[-1].name}'}"
     return one_line(_AROUND.sub("", words))
 
 

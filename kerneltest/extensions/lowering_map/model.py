@@ -93,7 +93,6 @@ class LoweringMap:
 
     @property
     def compilers(self) -> tuple[str, ...]:
-        """The compilers that were used, with their versions."""
         versions = {"Triton": self.triton, "libtpu": self.libtpu}
         return tuple(f"{name} {version}" for name, version in versions.items() if version)
 

@@ -72,24 +72,21 @@ def _add_coverage_arguments(parser: argparse.ArgumentParser) -> None:
 
 @command(106, "list the states of kernels that the planned cases never reach", _add_coverage_arguments)
 def _coverage(chosen: argparse.Namespace) -> int:
-    from kerneltest.extensions.mutation.coverage import coverage_as_data, format_coverage, measure_coverage
+    from kerneltest.extensions.mutation.coverage import PairingCoverage, measure_coverage
     from kerneltest.extensions.mutation.judging import UnfitPairingError
     from kerneltest.extensions.mutation.run import find_pairings
     from kerneltest.records.files import dumps
 
-    results: list[dict[str, Any]] = []
-    unmeasured = 0
+    results: list[PairingCoverage] = []
     for place in chosen.pairings:
         for name, pairing in find_pairings(place).items():
             try:
-                coverage = measure_coverage(pairing, name, chosen.depth, chosen.timeout)
-                lines = list(format_coverage(name, coverage))
-                results.append(coverage_as_data(name, coverage))
+                results.append(measure_coverage(pairing, name, chosen.depth, chosen.timeout))
+                lines = [*results[-1].lines()]
             except UnfitPairingError as error:
+                results.append(PairingCoverage(name, problem=str(error)))
                 lines = [f"{name}: not measured: {error}"]
-                results.append({"pairing": name, "problem": str(error)})
-            unmeasured += not results[-1].get("cases")
             print(lines_for_terminal("\n".join(lines)), flush=True)
     if chosen.json is not None:
         chosen.json.write_text(dumps(results) + "\n", encoding="utf-8")
-    return int(unmeasured > 0)
+    return int(not all(each.cases for each in results))

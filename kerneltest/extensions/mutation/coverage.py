@@ -1,9 +1,8 @@
 """The states of a kernel's masks, choices, branches, loops and grids that the planned cases exercise."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -26,31 +25,38 @@ from kerneltest.trace.tracing import without_debugging
 _SPECIALS = {"NaN": np.isnan, "an infinity": np.isinf}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class SiteCoverage:
+    """A place of a kernel with several states, those that cases exercise, and those that they do not."""
+
+    place: str
+    what: str
+    seen: tuple[str, ...]
+    missing: tuple[str, ...]  # not of a loop that always has the same number of steps
+
+
+@dataclass(frozen=True, slots=True)
 class PairingCoverage:
-    """The coverage of a pairing by its planned cases."""
+    """The coverage of a pairing by its planned cases, as `--json` stores it."""
 
+    pairing: str
     cases: int = 0  # number of cases that were evaluated
-    left_out: set[str] = field(default_factory=set)  # why the cases of some signatures could not be evaluated
-    sites: dict[CodeSite, set[str]] = field(default_factory=dict)  # the states of each site that were seen
-    # by input and special value, for each case with it: whether an output holds a NaN (or, for an infinity, either)
-    specials: dict[tuple[str, str], list[bool]] = field(default_factory=dict)
+    exercised: int = 0
+    states: int = 0
+    sites: tuple[SiteCoverage, ...] = ()  # the places of the kernel
+    left_out: tuple[str, ...] = ()  # why the cases of some signatures could not be evaluated
+    inputs: tuple[str, ...] = ()  # the special values that inputs never hold, or that never reach an output, in words
+    problem: str = ""  # why it was not measured; "" if it was
 
-    @property
-    def unexercised(self) -> dict[CodeSite, tuple[str, ...]]:
-        """The states of each site that no case exercises; not of a loop that always has the same number of steps."""
-        found = {}
-        for site, seen in sorted(self.sites.items()):
-            missing = tuple(state for state in site.states if state not in seen)
-            if missing and not (site.what == STEPS and len(seen) == 1):
-                found[site] = missing
-        return found
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """The number of states that some case exercises, and of all states."""
-        states = sum(len(site.states) for site in self.sites)
-        return states - sum(map(len, self.unexercised.values())), states
+    def lines(self) -> Iterator[str]:
+        """Yields the lines that show it: the share, then the states that no case reaches, by line."""
+        yield f"{self.pairing}: {self.exercised} of {self.states} states exercised by {self.cases} cases"
+        for reason in self.left_out:
+            yield f"  some cases were not evaluated: {reason}"
+        for place, sites in groupby((site for site in self.sites if site.missing), key=lambda site: site.place):
+            yield f"  {place}  {source_line(place)}".rstrip()
+            yield from (f"    {site.what} is never {' or '.join(site.missing)}" for site in sites)
+        yield from (f"  {line}" for line in self.inputs)
 
 
 def measure_coverage(pairing: Pairing, pairing_id: str, depth: str, seconds: float = 0.0) -> PairingCoverage:
@@ -58,7 +64,10 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str, seconds: flo
 
     Cases of a signature that take longer than some seconds are left out; 0 for no limit.
     """
-    coverage, cache = PairingCoverage(), Cache()
+    cache, cases, left_out = Cache(), 0, set()
+    states: dict[CodeSite, set[str]] = {}  # of each site that were seen
+    # by input and special value, for each case with it: whether an output holds a NaN (or, for an infinity, either)
+    specials: dict[tuple[str, str], list[bool]] = {}
     journal = cache.process.journal
     with without_debugging(), limit_time(journal, seconds):
         planned = [
@@ -75,50 +84,43 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str, seconds: flo
                 outputs = BatchedKernel(traced)([np.stack(column) for column in zip(*inputs, strict=True)])
                 journal.stop()
             except (Failure, UnknownError) as error:
-                coverage.left_out.add(str(error).partition("\n")[0])
+                left_out.add(str(error).partition("\n")[0])
                 continue
-            coverage.cases += len(pairs)
+            cases += len(pairs)
             for site, seen in traced.sites.states_by_site.items():
-                coverage.sites.setdefault(site, set()).update(seen)
+                states.setdefault(site, set()).update(seen)
             paths = [path for path, _ in signature.dtypes]
             for row, leaves in enumerate(inputs):
-                _note_specials(coverage, paths, leaves, [output[row] for output in outputs])
-    return coverage
+                _note_specials(specials, paths, leaves, [output[row] for output in outputs])
+    sites = [
+        SiteCoverage(s.place, s.what, tuple(sorted(seen)), _missing(s, seen)) for s, seen in sorted(states.items())
+    ]
+    total, missing = sum(len(site.states) for site in states), sum(len(site.missing) for site in sites)
+    inputs = tuple(filter(None, (_special_remark(*key, reached) for key, reached in specials.items())))
+    return PairingCoverage(pairing_id, cases, total - missing, total, tuple(sites), tuple(sorted(left_out)), inputs)
+
+
+def _missing(site: CodeSite, seen: Collection[str]) -> tuple[str, ...]:
+    return () if site.what == STEPS and len(seen) == 1 else tuple(state for state in site.states if state not in seen)
+
+
+def _special_remark(path: str, name: str, reached: Sequence[bool]) -> str:
+    if not reached:
+        return f"{path}: {name} is never among its values"
+    cases = f"{path}: {name} is among its values in {len(reached)} cases, and never reaches an output"
+    return "" if any(reached) else cases
 
 
 def _note_specials(
-    coverage: PairingCoverage, paths: Sequence[str], leaves: Sequence[Array], outputs: Sequence[Array]
+    specials: dict[tuple[str, str], list[bool]],
+    paths: Sequence[str],
+    leaves: Sequence[Array],
+    outputs: Sequence[Array],
 ) -> None:
     wide = [output.astype(np.float64) for output in outputs if is_float(output.dtype)]
     reaches = {"NaN": any(np.isnan(x).any() for x in wide), "an infinity": not all(np.isfinite(x).all() for x in wide)}
     for path, leaf in zip(paths, leaves, strict=True):
         for name, holds in _SPECIALS.items() if is_float(leaf.dtype) else ():
-            reached = coverage.specials.setdefault((path, name), [])
+            reached = specials.setdefault((path, name), [])
             if holds(leaf.astype(np.float64)).any():
                 reached.append(reaches[name])
-
-
-def coverage_as_data(pairing: str, coverage: PairingCoverage) -> dict[str, Any]:
-    """Returns a pairing's coverage in a form that JSON can hold."""
-    missing, (exercised, states) = coverage.unexercised, coverage.counts
-    sites = [
-        {"place": site.place, "what": site.what, "seen": sorted(seen), "missing": missing.get(site, ())}
-        for site, seen in sorted(coverage.sites.items())
-    ]
-    return {"pairing": pairing, "cases": coverage.cases, "exercised": exercised, "states": states, "sites": sites}
-
-
-def format_coverage(pairing: str, coverage: PairingCoverage) -> Iterator[str]:
-    """Yields the lines that show a pairing's coverage: the share, then the states that no case reaches, by line."""
-    missing, (exercised, states) = coverage.unexercised, coverage.counts
-    yield f"{pairing}: {exercised} of {states} states exercised by {coverage.cases} cases"
-    for reason in sorted(coverage.left_out):
-        yield f"  some cases were not evaluated: {reason}"
-    for place, sites in groupby(missing, key=lambda site: site.place):
-        yield f"  {place}  {source_line(place)}".rstrip()
-        yield from (f"    {site.what} is never {' or '.join(missing[site])}" for site in sites)
-    for (path, name), reached in coverage.specials.items():
-        if not reached:
-            yield f"  {path}: {name} is never among its values"
-        elif not any(reached):
-            yield f"  {path}: {name} is among its values in {len(reached)} cases, and never reaches an output"

@@ -434,7 +434,6 @@ class MutationSession:
         yield from part.cache.traces.variations("gradient")
 
     def run_kernel(self) -> None:
-        """Runs all cases on the unchanged kernel."""
         for part in self._parts:
             for item, case in (*(pair for group in part.values.values() for pair in group.pairs), *part.others):
                 part.has_finding(item, case)
@@ -452,7 +451,6 @@ class MutationSession:
         return trial.end()
 
     def run_cases(self, trial: RunningTrial) -> None:
-        """Runs the cases of a trial until one finds the mutant."""
         for part in self._parts:
             tracer = MutantTracer(part.traces, trial.mutant)
             own = part.cache

@@ -25,12 +25,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
     if not (chosen.mutants or chosen.coverage or merged.mutants):
         return None
-    from kerneltest.extensions.mutation.results import StoredCoverage, read_results
+    from kerneltest.extensions.mutation.coverage import PairingCoverage
+    from kerneltest.extensions.mutation.results import read_results
     from kerneltest.records.schema import MutationScore
     from kerneltest.report.panels import render_text
 
     given = [result for path in chosen.mutants for result in read_results(path, MutationScore)]
-    coverages = [result for path in chosen.coverage for result in read_results(path, StoredCoverage)]
+    coverages = [result for path in chosen.coverage for result in read_results(path, PairingCoverage)]
     scores = [*{each.pairing: each for each in (*merged.mutants, *given)}.values()]
     html = render_text(
         Path(__file__).with_name("panel.html").read_text(encoding="utf-8"),

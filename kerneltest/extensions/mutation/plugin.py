@@ -55,7 +55,6 @@ class MutantItems:
             self._failed.add(report.nodeid)
 
     def judge(self, item: MutantItem) -> MutationScore:
-        """Judges the mutants of a pairing and records its score."""
         from kerneltest.execute.watchdog import limit_time
         from kerneltest.extensions.mutation.judging import BACKENDS, MutationSession, fit_items
         from kerneltest.extensions.mutation.operators import OPERATORS

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,38 +17,16 @@ from kerneltest.declare.domains import parse_domain
 from kerneltest.declare.error_models import Rounding
 from kerneltest.declare.kinds.base import ArrayArgument
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
+from kerneltest.extensions.mutation.judging import Kill, MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.mutants import KernelMutant
 from kerneltest.plan import DEPTHS
 from kerneltest.records.files import first_problem
 from kerneltest.records.journal import Journal
-from kerneltest.records.schema import MutantCounts, MutantTrial, MutationScore, ScoredMutant
+from kerneltest.records.schema import MutantCounts, MutantTrial, MutationAdvice, MutationScore, ScoredMutant
 
 # The files that `kerneltest mutate --json` and `kerneltest coverage --json` write, read again.
 
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSite:
-    """A place of a kernel with several states, those that cases exercise, and those that they do not."""
-
-    place: str
-    what: str
-    seen: tuple[str, ...]
-    missing: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredCoverage:
-    """The coverage of a pairing by its planned cases."""
-
-    pairing: str
-    cases: int = 0  # number of cases that were evaluated
-    exercised: int = 0
-    states: int = 0
-    sites: tuple[StoredSite, ...] = field(default=())  # the places of the kernel
-    problem: str = ""  # why it was not measured; "" if it was
 
 
 def read_results(path: Path, kind: type[_Result]) -> list[_Result]:
@@ -89,20 +67,16 @@ def count_disregarded(trials: Sequence[Trial]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(MutationAdvice):
     """A change of a declaration or of the depth that finds mutants which survived."""
 
-    text: str
-    found: tuple[Trial, ...]  # the trials of the mutants that it finds
-    of: int  # the number of mutants on which it was tried
+    kill: Kill  # the first of them
     alarms: int  # the number of cases in which the kernel itself then has a finding: it or the oracle may be wrong
 
     def __str__(self) -> str:
-        first = self.found[0].kill
-        assert first is not None
-        count = f"finds {len(self.found)} of {self.of} remaining mutants, one by {first.family} at {first.signature}"
+        first = f"one by {self.kill.family} at {self.kill.signature}"
         alarm = f"; the kernel itself then has {self.alarms} findings, which you should look at first"
-        return f"{self.text}: {count}{alarm if self.alarms else ''}"
+        return f"{self.text}: finds {self.found} of {self.of} remaining mutants, {first}{alarm if self.alarms else ''}"
 
 
 def advise(
@@ -125,9 +99,8 @@ def advise(
         except UnfitPairingError:
             continue
         trials = [session.judge(mutant) for mutant in left]
-        killed = tuple(trial for trial in trials if trial.end is TrialEnd.KILLED)
-        if killed:
-            found.append(Advice(text, killed, len(left), count_disregarded(trials)))
+        if kills := [trial.kill for trial in trials if trial.kill is not None]:
+            found.append(Advice(text, len(kills), len(left), kills[0], count_disregarded(trials)))
             left = [trial.mutant for trial in trials if trial.end is not TrialEnd.KILLED]
     return found
 
@@ -184,5 +157,5 @@ def result_as_data(pairing: str, trials: Sequence[Trial], advice: Sequence[Advic
         "score": score.share,
         **asdict(score),
         "mutants": [asdict(trial) for trial in trials],
-        "advice": [{"text": each.text, "found": len(each.found), "of": each.of} for each in advice],
+        "advice": [asdict(each) for each in advice],
     }

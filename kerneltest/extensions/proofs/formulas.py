@@ -59,12 +59,10 @@ class Atom:
         return symbol(self.name)
 
     def value(self, length: int) -> int:
-        """Returns the value for a length of the dim."""
         _, value = _KINDS[self.kind]
         return value(length, self.block)
 
     def facts(self) -> Iterator[Constraint]:
-        """Yields constraints that hold at every length from 0."""
         d, b, x = symbol(self.dim), self.block, self.symbol
         match self.kind:
             case "blocks":

@@ -85,7 +85,6 @@ class SliceBlock(Generic[N]):
     yields: tuple[int, ...]
 
     def all_steps(self) -> "Iterator[SliceStep[N]]":
-        """Yields the operations and those nested in them."""
         for step in self.steps:
             yield step
             for inner in step.blocks:
@@ -248,7 +247,6 @@ class LoweredCode(Generic[N]):
         return LoweredCode(self.name, _map_block(self.body, change), grid, arrays)
 
     def numbers(self) -> tuple[N, ...]:
-        """Returns all numbers, in their order."""
         found: list[N] = []
         self.map_numbers(found.append)
         return tuple(found)

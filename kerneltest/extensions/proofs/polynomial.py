@@ -66,7 +66,6 @@ class Polynomial:
         return frozenset(name for monomial, _ in self.terms for name in monomial)
 
     def substitute(self, values: Mapping[str, "Polynomial | int"]) -> "Polynomial":
-        """Replaces some names."""
         if self.names.isdisjoint(values):
             return self
         terms = (
@@ -137,7 +136,6 @@ class Constraint:
         return self.value.names.union(*inner, {self.name} - {""})
 
     def map_polynomials(self, change: Callable[[Polynomial], Polynomial]) -> "Constraint":
-        """Replaces each polynomial by its image under `change`."""
         if self.kind in ("le", "eq"):
             return Constraint(self.kind, change(self.value))
         return Constraint(self.kind, ZERO, tuple(part.map_polynomials(change) for part in self.parts), self.name)

@@ -81,7 +81,6 @@ class Symbols:
         self.value_numbers: dict[str, int] = {}  # in the code
 
     def assume(self, name: str, *facts: Constraint) -> None:
-        """Replaces the constraints that hold of a name."""
         self._facts[name] = facts
 
     def name_for(self, prefix: str, key: object) -> tuple[str, bool]:
@@ -208,7 +207,6 @@ class SymbolicExecution:
         return self.types[number].dtype == "bool"
 
     def require(self, step: Step, holds: Constraint) -> None:
-        """Adds a requirement to the value that is being computed."""
         self._requirements[self._current[-1]].append(Requirement(step, holds))
 
     def require_fit(self, step: Step, value: Polynomial, dtype: str = "") -> Polynomial:
@@ -240,7 +238,6 @@ class SymbolicExecution:
         return value
 
     def program_id(self, axis: int) -> Polynomial:
-        """Returns the program's id along an axis of the grid."""
         name = f"program {axis}{self.suffix}"
         self.symbols.assume(name, between(symbol(name), 0, self.code.grid[axis]))
         return ZERO if self.code.grid[axis] == ONE else symbol(name)
@@ -305,11 +302,9 @@ class SymbolicExecution:
     # Control flow
 
     def iteration(self, step: Step) -> Polynomial:
-        """Returns the number of a loop's current iteration, from 0."""
         return symbol(self.symbols.name_for(f"turn{self.suffix}", id(step))[0])
 
     def iteration_conditions(self, step: Step, iteration: Polynomial) -> list[Constraint]:
-        """Returns the constraints that hold in an iteration of a loop."""
         if step.name != "scf.for":
             return [iteration >= 0]
         lower, upper, by = map(self.integer, step.operands[:3])

@@ -71,7 +71,6 @@ class NodeWorker:
         self._last_activity: Activity | None = None
 
     def serve(self, items: Sequence[QueuedItem]) -> Iterator[NodeEvent]:
-        """Runs items one after another and yields messages about them."""
         for item in items:
             name, started = item.request.name, time.monotonic()
             yield ItemStarted(name, self.node, socket.gethostname())
@@ -93,7 +92,6 @@ class NodeWorker:
             yield replace(_done(name, future, text, time.monotonic() - started), crashes=crashes)
 
     def close(self) -> None:
-        """Ends the isolated process and deletes the folder."""
         try:
             self._isolated.stop()
         finally:

@@ -92,7 +92,6 @@ class RayCluster:
         return has_differences
 
     def share(self, setup: JobSetup) -> None:
-        """Makes the setup available to all jobs."""
         self._setup = ray.put(setup)
 
     def submit(self, number: int, items: Sequence[QueuedItem], needs: Resources) -> None:

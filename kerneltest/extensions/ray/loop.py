@@ -179,7 +179,6 @@ class RayLoop:
 
     @cached_property
     def ray_cluster(self) -> RayCluster:
-        """The cluster, connected on first use."""
         cluster = RayCluster(self._run.settings.get(RAY))
         types = [name.partition(":")[2] for name in cluster.resources() if name.startswith("accelerator_type:")]
         accelerator = self._run.settings.get(ACCELERATOR)
@@ -197,7 +196,6 @@ class RayLoop:
             raise pytest.UsageError(lines_for_terminal(f"--kt-ray: {error}")) from error
 
     def wrap_backends(self, backends: Sequence[Backend]) -> tuple[Backend, ...]:
-        """Returns backends whose devices are those of the nodes."""
         resources = self.ray_cluster.resources()
         devices: dict[str, tuple[str, Mapping[str, str]]] = {}
         queries: defaultdict[Resources, list[str]] = defaultdict(list)

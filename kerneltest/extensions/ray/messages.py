@@ -49,7 +49,6 @@ class Resources:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The options of `ray.remote`."""
         if not (self.gpus or self.tpus):
             return {"num_cpus": 1}
         # A device must not wait for a processor that other jobs use.
@@ -148,11 +147,9 @@ class RecordLog:
             self._lines[record.item][key] = line_of(record)
 
     def lines_of(self, item: str) -> tuple[bytes, ...]:
-        """Returns the lines of an item that has not ended."""
         return tuple(self._lines[item].values())
 
     def judged_cases(self) -> int:
-        """Returns the number of judged cases of the items that have not ended."""
         return sum(bool(case) for lines in self._lines.values() for _, _, case in lines)
 
     def end(self, item: str, crashes: Iterable[Activity] = ()) -> list[str]:

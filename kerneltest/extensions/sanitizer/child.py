@@ -60,7 +60,6 @@ class DeviceDriver:
         self._call(self._names["put"], ctypes.c_uint64(address), source, count)
 
     def get(self, address: int, count: int) -> Array:
-        """Copies `count` bytes from the device."""
         values = np.empty(count, np.uint8)
         target = ctypes.c_void_p(values.ctypes.data)
         self._call(self._names["get"], target, ctypes.c_uint64(address), ctypes.c_size_t(count))

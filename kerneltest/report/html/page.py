@@ -141,12 +141,10 @@ class Page:
 
     @property
     def legend(self) -> list[Ending]:
-        """The endings that occur, harmless first."""
         return list(count_endings(row.ending for row in self.merged.rows))
 
     @property
     def gaps(self) -> list[str]:
-        """Gaps in the bookkeeping of the runs that contribute to the page."""
         shown = [run for number, run in enumerate(self.merged.runs) if number in self.merged.contributing]
         return [f"{self._prefix(run)}{text}" for run in shown for text in gaps(run)]
 
@@ -179,7 +177,6 @@ class Page:
 
     @property
     def xfails(self) -> list[tuple[str, str]]:
-        """Pairing and text of each declared xfail, sorted."""
         return sorted({(name, text) for run in self.merged.runs for name, of in run.plan.xfail.items() for text in of})
 
     @property

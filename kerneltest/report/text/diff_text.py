@@ -63,7 +63,6 @@ class ChangeRow:
 
     @property
     def message(self) -> str:
-        """The first line of its message."""
         return self.first.message.splitlines()[0] if self.first.message else ""
 
 

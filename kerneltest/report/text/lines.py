@@ -37,7 +37,6 @@ class Line:
     is_whole: bool = False  # whether it must not be wrapped, whatever its kind
 
     def indented(self) -> "Line":
-        """Returns the line with the indent of a suspect's lines."""
         return replace(self, text=f"{' ' * _INDENT}{self.text}")
 
     def wrapped(self, width: int | None) -> "Iterator[Line]":

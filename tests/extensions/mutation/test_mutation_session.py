@@ -69,7 +69,7 @@ def test_a_pairing_that_is_asked_little_is_told_what_would_find_more(weak: list[
     assert "without values=(16,)" in texts[1]
     assert texts[2] == "leave out domain= of x"
     assert len(said) >= 3
-    told = f"leave out tolerance=: finds {len(found[0].found)} of {len(left)} remaining mutants"
+    told = f"leave out tolerance=: finds {found[0].found} of {len(left)} remaining mutants"
     assert str(found[0]).startswith(told)
     followed = count_ends(strong).share
     assert followed is not None
