@@ -285,15 +285,6 @@ class OverlayRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """Counts of cases and findings of a pairing on a backend in one run."""
-
-    run: str
-    cases: int
-    findings: int
-
-
-@dataclass(frozen=True, slots=True)
 class Split:
     """Cells of a pairing on a backend that ended differently in different runs."""
 
@@ -312,7 +303,6 @@ class Overlay:
     cells: Mapping[CellKey, CellStatus]  # the status of each planned cell, in the order of the last plan
     rows: tuple[OverlayRow, ...]  # the records behind the cells
     splits: tuple[Split, ...]  # cells on which runs disagree
-    history: Mapping[tuple[str, str], tuple[Past, ...]]  # counts by pairing and backend, over the runs that served them
     contributing: frozenset[int]  # numbers of the runs that served at least one cell, or were the only ones to plan it
 
     @property
@@ -359,7 +349,7 @@ def overlay_runs(given: Sequence[RunRecords]) -> Overlay:
         ]
         cells |= own
     contributing = frozenset(number for numbers in serving.values() for number in numbers)
-    return Overlay(runs, cells, tuple(rows), _splits(runs, serving), _history(runs), contributing)
+    return Overlay(runs, cells, tuple(rows), _splits(runs, serving), contributing)
 
 
 def superseded_backends(runs: Sequence[RunRecords]) -> frozenset[tuple[int, str, str]]:
@@ -404,18 +394,3 @@ def planned_record(item: PlannedItem, family: str, verdict: Verdict, message: st
     of_case = {"signature": ANY, "target": "", "case": ""} | others
     of_item = {name: getattr(item, name) for name in ("item", "pairing", "backend", "tier", "dtype", "group")}
     return Record(**of_item, **of_case, family=family, verdict=verdict, message=message)
-
-
-def _history(runs: Sequence[RunRecords]) -> dict[tuple[str, str], tuple[Past, ...]]:
-    history: dict[tuple[str, str], list[Past]] = {}
-    for run in runs:
-        cases: Counter[tuple[str, str]] = Counter()
-        findings: Counter[tuple[str, str]] = Counter()
-        for record in run.records:
-            cases[record.pairing, record.backend] += bool(record.case)
-            findings[record.pairing, record.backend] += record.verdict.is_finding
-        for pairing, backend in dict.fromkeys((item.pairing, item.backend) for item in run.plan.items):
-            if backend not in run.plan.unavailable:
-                past = Past(run.name, cases[pairing, backend], findings[pairing, backend])
-                history.setdefault((pairing, backend), []).append(past)
-    return {place: tuple(past) for place, past in history.items() if len(past) > 1}

@@ -1,4 +1,4 @@
-"""The page of made runs in a real browser: many suspects or none, hostile text, history, sources, bounds."""
+"""The page of made runs in a real browser: many suspects or none, hostile text, sources, bounds."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -97,17 +97,6 @@ def test_an_absent_backend_is_a_field_of_the_matrix_and_no_choice_of_the_filters
     families = page.get_by_role("region", name="Families").locator("tbody th").all_inner_texts()
     page.locator("#filters button").click()
     assert (families, page.locator("#view-pairing tbody th:text-is('*')").count()) == ([], 0)
-
-
-def test_history_is_a_line_in_the_cell_and_is_said(page: Any, tmp_path: Path) -> None:
-    runs = [
-        made_run(tmp_path / "monday", WRONG, started="2026-01-05"),
-        made_run(tmp_path / "tuesday", made_record(), started="2026-01-06"),
-    ]
-    open_page(page, write_html(tmp_path / "report.html", read_all(runs)).as_uri() + "#/matrix")
-    words = "p on interpret: 1 mismatch; findings by run: monday 1 of 1, tuesday 0 of 1"
-    assert page.get_by_role("link", name=words).is_visible()
-    assert page.locator("#matrix td .spark polyline").get_attribute("points") == "2.0,1.0 34.0,9.0"
 
 
 def test_the_source_line_that_a_message_names_is_marked(page: Any, tmp_path: Path) -> None:

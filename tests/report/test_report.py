@@ -280,13 +280,6 @@ def test_no_clock_and_no_order_hides_what_a_run_found(
     assert code == (state[0] != "✓")
 
 
-def test_runs_are_history_in_the_order_in_which_they_are_given(tmp_path: Path) -> None:
-    made_run(tmp_path / "b", GREEN, started="2026-01-01T00:00:00+00:00")
-    made_run(tmp_path / "a", WRONG, started="2026-01-02T00:00:00+00:00")
-    assert "findings by run: b 0 of 1, a 1 of 1" in _page(tmp_path / "b", tmp_path / "a").words
-    assert "findings by run: a 1 of 1, b 0 of 1" in _page(tmp_path).words
-
-
 def test_a_run_from_the_future_is_remarked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = "the clock of this run was wrong: it started on 2099-01-01, which is in the future"
     run, text = made_run(tmp_path / "run", GREEN, started="2099-01-01T00:00:00+00:00"), tmp_path / "page.md"

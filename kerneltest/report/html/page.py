@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.files import open_inside
 from kerneltest.core.grouping import group_pairs
 from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.runs import Overlay, Past, RunRecords, overlay_runs
+from kerneltest.records.runs import Overlay, RunRecords, overlay_runs
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import measure_sharpness
 from kerneltest.report import panels
@@ -64,25 +63,6 @@ def _distinct(values: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(filter(None, values)))
 
 
-# Sparklines: the number of findings of a pairing on a backend, run by run.
-
-_WIDTH, _HEIGHT = 36, 10
-
-
-class _Sparkline(NamedTuple):
-    points: str  # of an SVG polyline
-    last: tuple[float, float]  # of the points
-    words: str
-
-
-def _sparkline(past: Sequence[Past]) -> _Sparkline:
-    most = max(1, *(each.findings for each in past))
-    step = (_WIDTH - 4) / (len(past) - 1)
-    points = [(2 + i * step, 1 + (_HEIGHT - 2) * (1 - each.findings / most)) for i, each in enumerate(past)]
-    words = "findings by run: " + ", ".join(f"{each.run} {each.findings:,} of {each.cases:,}" for each in past)
-    return _Sparkline(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), points[-1], words)
-
-
 # The column of the matrix that shows how small an error the bounds of each pairing would show.
 
 
@@ -130,10 +110,6 @@ class Page:
     @cached_property
     def shown_suspects(self) -> ShownSuspects:
         return ShownSuspects(self.merged, self.suspects[:MOST_SUSPECTS])
-
-    @property
-    def sparks(self) -> Mapping[tuple[str, str], _Sparkline]:
-        return {place: _sparkline(past) for place, past in self.merged.history.items()}
 
     @property
     def totals(self) -> Mapping[Ending, int]:
