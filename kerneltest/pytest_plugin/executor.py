@@ -81,4 +81,4 @@ class Cluster(Executor, Protocol):
         """Returns backends whose availability is that of the cluster's machines."""
 
     def progress(self) -> tuple[int, str]:
-        """Returns the number of judged cases of the running items, and the state of the cluster in words."""
+        """Returns the number of judged cases of the running items, and their stage in words."""

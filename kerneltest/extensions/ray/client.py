@@ -19,7 +19,6 @@ from kerneltest.extensions.ray.code import ProjectCode, code_differences, format
 from kerneltest.extensions.ray.messages import JobLost, JobOver, JobSetup, NodeEvent, QueuedItem, Resources
 
 _CANCEL_WITHIN = 5.0  # seconds for unfinished jobs to end
-_STATUS_EVERY = 2.0  # seconds between two queries of the cluster's state
 _CONNECT_WITHIN = 10.0  # seconds for the head of a cluster to answer
 _DEVICES_WITHIN = 600  # seconds for a node to report its devices
 
@@ -53,7 +52,6 @@ class RayCluster:
             raise ClusterError(f"{address}: no cluster answers: {_first_line(error)}") from error
         self._setup: Any = None  # a reference to the `JobSetup`
         self._running: dict[Any, int] = {}  # the number of the job of each stream
-        self._status_at, self._status = -_STATUS_EVERY, ""
 
     def resources(self) -> Mapping[str, float]:
         return dict(ray.cluster_resources())
@@ -123,19 +121,6 @@ class RayCluster:
                 yield number, JobLost(isinstance(error, NodeDiedError), _first_line(cause or error))
             else:
                 yield number, event
-
-    def status(self) -> str:
-        """Returns the state of the cluster in words, at most a few seconds old: `2 nodes, 3 of 4 CPUs busy`."""
-        if time.monotonic() - self._status_at > _STATUS_EVERY:
-            self._status_at = time.monotonic()
-            all_resources, free = ray.cluster_resources(), ray.available_resources()
-            nodes = sum(bool(node["Alive"]) for node in ray.nodes())
-            parts = [f"{nodes} node{'s' * (nodes != 1)}"]
-            for name in ("CPU", "GPU", "TPU"):
-                if total := all_resources.get(name, 0.0):
-                    parts.append(f"{total - free.get(name, 0.0):g} of {total:g} {name}s busy")
-            self._status = ", ".join(parts)
-        return self._status
 
     def close(self, unfinished: Collection[int]) -> None:
         """Cancels unfinished jobs, waits for all others, and disconnects."""

@@ -351,10 +351,7 @@ class RayLoop:
         return report
 
     def progress(self) -> tuple[int, str]:
-        """Returns the number of judged cases of the running items, and the state of the cluster in words."""
-        if self._jobs is None:
-            return 0, ""
-        return self._jobs.log.judged_cases(), f"{self.ray_cluster.status()}, running"
+        return (self._jobs.log.judged_cases(), "running") if self._jobs is not None else (0, "")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
