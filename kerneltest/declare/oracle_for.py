@@ -98,14 +98,7 @@ def oracle_for(
     Raises:
       DeclarationError: the declaration does not fit the kernel or the oracle.
     """
-    options = {
-        "arguments": arguments, "dims": dims, "tolerance": tolerance, "signed_zeros": signed_zeros, "xfail": xfail,
-        "all_masked": all_masked, "batch_dims": batch_dims, "invariant_to": invariant_to, "grad": grad,
-        "chunk_dims": chunk_dims,
-        "rejects": rejects, "needs": needs, "where": where, "backends": backends,
-        "returns": returns, "reproducible": reproducible, "unordered": unordered,
-        "invariants": invariants,
-    }  # fmt: skip
+    options = {name: value for name, value in locals().items() if name not in ("kernel", "declared")}
     kernel_name = getattr(kernel, "__name__", type(kernel).__name__)
     if not callable(kernel):
         raise DeclarationError(f"oracle_for: the kernel is a function, not {format_given(kernel)}; name it without "
