@@ -22,7 +22,7 @@ MODULES = {
         "kerneltest.extensions.sanitizer.group",
     ),
     "mutations": ("kerneltest.extensions.mutation.operators",),
-    "panels": ("kerneltest.extensions.lowering_map.panel", "kerneltest.extensions.mutation.panel"),
+    "panels": ("kerneltest.extensions.mutation.panel",),
     "plugins": ("kerneltest.extensions.mutation.plugin", "kerneltest.extensions.ray.plugin"),
     "settings": (
         "kerneltest.extensions.mutation",

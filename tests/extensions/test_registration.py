@@ -43,7 +43,7 @@ def test_built_in_extensions_are_registered() -> None:
         "init doctor audit run watch report summary merge diff repro certificate lowering mutate coverage".split()
     )
     assert {"--kt-mutate", "--kt-prove", "--kt-sanitize"} <= {setting.option for setting in known_settings()}
-    assert [panel.name for panel in registered_panels()] == ["lowering", "mutants"]
+    assert [panel.name for panel in registered_panels()] == ["mutants"]
 
 
 class OneCall(Group):

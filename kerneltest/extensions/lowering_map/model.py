@@ -251,7 +251,7 @@ def merge(cells: Iterable[_M], field: Literal["dtypes", "targets"], **ignored: s
         yield replace(first, **merged)
 
 
-# Tables of maps, for the terminal, as Markdown and for the report.
+# Tables of maps, for the terminal and as Markdown.
 
 PARTLY, NOT_ASKED = "partly", "not asked"
 
@@ -265,7 +265,6 @@ class TableEntry:
 
     state: str  # the outcome of its cells, `PARTLY` if only some of them lower, or `NOT_ASKED` if there are none
     text: str  # dtypes by outcome, and by target if targets differ
-    reasons: tuple[str, ...]  # the messages of the cells that do not lower
 
     @property
     def letter(self) -> str:
@@ -335,15 +334,14 @@ def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) ->
     by_dtype = {target: lowering_map.by_dtype.get((primitive, target), {}) for target in targets}
     results = [result for of_target in by_dtype.values() for result in of_target.values()]
     if not results:
-        return TableEntry(NOT_ASKED, "", ())
+        return TableEntry(NOT_ASKED, "")
     first, *others = {result.outcome for result in results}
     lowers = any(outcome.is_lowered for outcome in (first, *others))
     state = str(first) if not others else PARTLY if lowers else str(LoweringOutcome.ERROR)
     targets_by_text = group_pairs((_dtypes_by_outcome(of_target), target) for target, of_target in by_dtype.items())
     apart = len(targets_by_text) > 1
     text = "; ".join(f"{' '.join(alike)}: {text}" if apart else text for text, alike in targets_by_text.items())
-    reasons = dict.fromkeys(f"{short_dtypes(result.dtypes)}: {result.message}" for result in results if result.message)
-    return TableEntry(state, text, tuple(reasons))
+    return TableEntry(state, text)
 
 
 def _dtypes_by_outcome(results: Mapping[str, LoweringResult]) -> str:
