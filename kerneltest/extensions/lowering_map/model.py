@@ -253,37 +253,15 @@ def merge(cells: Iterable[_M], field: Literal["dtypes", "targets"], **ignored: s
 
 # Tables of maps, for the terminal and as Markdown.
 
-PARTLY, NOT_ASKED = "partly", "not asked"
-
-_LETTERS = {"lowers": "✓", "compiles": "✓", "absent": "–", PARTLY: "±", NOT_ASKED: ""}
 _SHORT_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16"}
 
 
-@dataclass(frozen=True, slots=True)
-class TableEntry:
-    """The entry of a primitive in one column."""
+def tabulate_maps(maps: Sequence[LoweringMap]) -> tuple[list[str], list[tuple[str, str, list[str]]]]:
+    """Returns the table of one or more maps: its headings, and rows of a group, a primitive and its entries, by group.
 
-    state: str  # the outcome of its cells, `PARTLY` if only some of them lower, or `NOT_ASKED` if there are none
-    text: str  # dtypes by outcome, and by target if targets differ
-
-    @property
-    def letter(self) -> str:
-        """A sign for the state, so that it can be seen without colour."""
-        return _LETTERS.get(self.state, "✗")
-
-
-@dataclass(frozen=True, slots=True)
-class LoweringTable:
-    """A table with a row for each primitive."""
-
-    # the headings: versions of JAX, separately for GPUs and TPUs, or targets if there is only one map
-    columns: tuple[str, ...]
-    # group, primitive, and an entry for each column; sorted by group
-    rows: tuple[tuple[str, str, tuple[TableEntry, ...]], ...]
-
-
-def tabulate_maps(maps: Sequence[LoweringMap]) -> LoweringTable:
-    """Returns the table of one or more maps."""
+    A column is one version of JAX, separately for GPUs and TPUs, or a target if there is only one map. An entry has the
+    dtypes by outcome, and by target if targets differ, after a sign; it is "" where nothing was probed.
+    """
     columns: list[tuple[str, LoweringMap, Sequence[str]]]
     if len(maps) == 1:
         columns = [(" ".join(agreeing), maps[0], agreeing[:1]) for agreeing in maps[0].agreeing_targets]
@@ -296,14 +274,12 @@ def tabulate_maps(maps: Sequence[LoweringMap]) -> LoweringTable:
             if kind in each.kinds
         ]
     groups = {primitive: group for each in maps for primitive, group in each.groups.items()}
-    rows = [
-        (group, primitive, tuple(_entry(primitive, each, targets) for _, each, targets in columns))
-        for primitive, group in groups.items()
-    ]
     order = list(dict.fromkeys(groups.values()))
-    return LoweringTable(
-        tuple(heading for heading, _, _ in columns), tuple(sorted(rows, key=lambda row: order.index(row[0])))
-    )
+    rows = [
+        (group, primitive, [_entry(primitive, each, targets) for _, each, targets in columns])
+        for primitive, group in sorted(groups.items(), key=lambda pair: order.index(pair[1]))
+    ]
+    return [heading for heading, _, _ in columns], rows
 
 
 def short_dtypes(dtypes: Sequence[str]) -> str:
@@ -330,18 +306,17 @@ def _places(some: Sequence[str], targets: Sequence[str]) -> str:
     return next((name for name, members in names.items() if members == set(some)), " ".join(some))
 
 
-def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) -> TableEntry:
+def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) -> str:
     by_dtype = {target: lowering_map.by_dtype.get((primitive, target), {}) for target in targets}
-    results = [result for of_target in by_dtype.values() for result in of_target.values()]
-    if not results:
-        return TableEntry(NOT_ASKED, "")
-    first, *others = {result.outcome for result in results}
-    lowers = any(outcome.is_lowered for outcome in (first, *others))
-    state = str(first) if not others else PARTLY if lowers else str(LoweringOutcome.ERROR)
+    outcomes = {result.outcome for of_target in by_dtype.values() for result in of_target.values()}
+    if not outcomes:
+        return ""
+    lowered = {outcome.is_lowered for outcome in outcomes}
+    sign = "±" if len(lowered) > 1 else "✓" if True in lowered else "–" if outcomes == {LoweringOutcome.ABSENT} else "✗"
     targets_by_text = group_pairs((_dtypes_by_outcome(of_target), target) for target, of_target in by_dtype.items())
     apart = len(targets_by_text) > 1
     text = "; ".join(f"{' '.join(alike)}: {text}" if apart else text for text, alike in targets_by_text.items())
-    return TableEntry(state, text)
+    return f"{sign} {text}"
 
 
 def _dtypes_by_outcome(results: Mapping[str, LoweringResult]) -> str:
@@ -352,25 +327,25 @@ def _dtypes_by_outcome(results: Mapping[str, LoweringResult]) -> str:
 
 def print_table(maps: Sequence[LoweringMap]) -> None:
     """Prints the table of one or more maps, primitives by group."""
-    shown = tabulate_maps(maps)
+    columns, found = tabulate_maps(maps)
     rows: list[list[str]] = []
-    for group, members in groupby(shown.rows, key=lambda row: row[0]):
+    for group, members in groupby(found, key=lambda row: row[0]):
         rows += [[], [group]] if rows else [[group]]
-        rows += [[f"  {name}", *(f"{e.letter} {e.text}".strip() for e in entries)] for _, name, entries in members]
-    print(lines_for_terminal(tabulate(rows, ("primitive", *shown.columns), tablefmt="simple", disable_numparse=True)))
+        rows += [[f"  {name}", *entries] for _, name, entries in members]
+    print(lines_for_terminal(tabulate(rows, ("primitive", *columns), tablefmt="simple", disable_numparse=True)))
 
 
 def format_markdown(maps: Sequence[LoweringMap]) -> str:
     """Returns a Markdown page about one or more maps."""
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters |= {"cell": _escape, "dtypes": short_dtypes, "places": _places}
-    shown = tabulate_maps(maps)
+    columns, found = tabulate_maps(maps)
     groups = []
-    for group, members in groupby(shown.rows, key=lambda row: row[0]):
+    for group, members in groupby(found, key=lambda row: row[0]):
         rows = [(primitive, entries) for _, primitive, entries in members]
-        asked = [any(entries[i].state != NOT_ASKED for _, entries in rows) for i in range(len(shown.columns))]
+        asked = [any(entries[i] for _, entries in rows) for i in range(len(columns))]
         kept = [(primitive, list(compress(entries, asked))) for primitive, entries in rows]
-        groups.append((group.capitalize(), list(compress(shown.columns, asked)), kept))
+        groups.append((group.capitalize(), list(compress(columns, asked)), kept))
     counted = [(each, targets, each.counts_on(targets)) for each in maps for targets in each.kinds.values()]
     return environment.from_string(Path(__file__).with_name("page.md").read_text(encoding="utf-8")).render(
         counted=counted,

@@ -57,22 +57,21 @@ def test_targets_that_differ_are_told_apart() -> None:
     apart = replace(MAP, results=results)
     assert MAP.agreeing_targets == (("sm_90", "gfx942"),)
     assert apart.agreeing_targets == (("sm_90",), ("gfx942",))
-    ((_, _, entries),) = tabulate_maps([apart]).rows
-    assert [entry.text for entry in entries] == ["lowers", "lowers f32, error f16"]
-    ((_, _, (entry, _)),) = tabulate_maps([apart, apart]).rows
-    assert entry.text == "sm_90: lowers; gfx942: lowers f32, error f16"
-    assert entry.state == "partly"
+    _, ((_, _, entries),) = tabulate_maps([apart])
+    assert entries == ["✓ lowers", "± lowers f32, error f16"]
+    _, ((_, _, (entry, _)),) = tabulate_maps([apart, apart])
+    assert entry == "± sm_90: lowers; gfx942: lowers f32, error f16"
 
 
 def test_gpus_and_tpus_have_columns_of_their_own() -> None:
     maps = [with_tpu("error"), replace(with_tpu("lowers"), jax="1.2.4")]
-    assert tabulate_maps(maps[:1]).columns == ("sm_90 gfx942", "tpu-v5e")
-    table = tabulate_maps(maps)
-    assert table.columns == ("JAX 1.2.3, GPUs", "JAX 1.2.4, GPUs", "JAX 1.2.3, TPUs", "JAX 1.2.4, TPUs")
-    assert {name: [entry.text for entry in entries] for _, name, entries in table.rows} == {
-        "exp": ["lowers", "lowers", "error", "lowers"],
-        "sort": ["unimplemented", "unimplemented", "", ""],
-        "blocks": ["", "", "lowers", "lowers"],
+    assert tabulate_maps(maps[:1])[0] == ["sm_90 gfx942", "tpu-v5e"]
+    columns, rows = tabulate_maps(maps)
+    assert columns == ["JAX 1.2.3, GPUs", "JAX 1.2.4, GPUs", "JAX 1.2.3, TPUs", "JAX 1.2.4, TPUs"]
+    assert {name: entries for _, name, entries in rows} == {
+        "exp": ["✓ lowers", "✓ lowers", "✗ error", "✓ lowers"],
+        "sort": ["✗ unimplemented", "✗ unimplemented", "", ""],
+        "blocks": ["", "", "✓ lowers", "✓ lowers"],
     }
     page = format_markdown(maps)
     assert "| `exp` | f32 f16 | TPUs | error | lowers | why |" in page
