@@ -96,8 +96,8 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str, seconds: flo
         SiteCoverage(s.place, s.what, tuple(sorted(seen)), _missing(s, seen)) for s, seen in sorted(states.items())
     ]
     total, missing = sum(len(site.states) for site in states), sum(len(site.missing) for site in sites)
-    inputs = tuple(filter(None, (_special_remark(*key, reached) for key, reached in specials.items())))
-    return PairingCoverage(pairing_id, cases, total - missing, total, tuple(sites), tuple(sorted(left_out)), inputs)
+    unreached = tuple(filter(None, (_special_remark(*key, reached) for key, reached in specials.items())))
+    return PairingCoverage(pairing_id, cases, total - missing, total, tuple(sites), tuple(sorted(left_out)), unreached)
 
 
 def _missing(site: CodeSite, seen: Collection[str]) -> tuple[str, ...]:
