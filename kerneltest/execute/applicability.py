@@ -32,11 +32,7 @@ class PlanTraces:
         self.known: dict[tuple[Pairing, Signature, str], Traced | Failure] = {}
 
     def of(self, pairing: Pairing, signature: Signature, platform: str = "") -> Traced | Failure:
-        """Returns the trace of a kernel for a platform, or the failure, which is reported when a case is judged.
-
-        Raises:
-          Failure: `hang`, as all cases may, or that of a kernel that fails the first time only.
-        """
+        """Returns a kernel's trace for a platform, or its failure; raises hangs, and what fails the first time only."""
         key = pairing.origin, signature, platform
         if key not in self.known:
             self.journal.enter_phase(Phase.TRACING)  # a step of its own, for which the whole time limit is left

@@ -64,10 +64,7 @@ def overrule_interpreter(
 ) -> Outcome:
     """Returns a pass with a remark if only the interpreter of an item has wrong values; else the outcome itself.
 
-    Args:
-      item, context: the case.
-      outcome: on the interpreter.
-      judge_on: judges the case, without evidence, on the executables that a function prepares.
+    `judge_on` judges the case, without evidence, on the executables that a function prepares.
     """
     record, arbiter, ready = outcome.record, item.arbiter, context.cache.executables.ready
     if record.verdict not in _VALUES or (arbiter is None and not _loses_updates(item.backend, context.traced)):

@@ -41,11 +41,7 @@ _MAX_RUN = 2**22  # elements in the arguments of cases that run at once
 
 
 def expect_batch(item: str, pairing: Pairing, case: AnyCase, cache: Cache, traced: Traced) -> None:
-    """Evaluates the oracle for a case of an item and for coming ones of its signature, if their samples are small.
-
-    Raises:
-      Failure: the oracle failed for this case. If it fails for another one, that one reports it when it is judged.
-    """
+    """Evaluates the oracle for a case, and for coming ones with small samples; raises what fails for the case."""
     if case.id in cache.expectations.cases or cache.process.budget is not None:
         return
     limits, formulas, room = [], [], _MAX_SAMPLED
@@ -72,11 +68,7 @@ def expect_batch(item: str, pairing: Pairing, case: AnyCase, cache: Cache, trace
 
 
 def run_batched(item: str, context: CaseContext, executable: BatchExecutable) -> Outputs:
-    """Returns the outputs for a case of an item, run in one batch with coming cases of its signature.
-
-    Raises:
-      Failure: as `Executable.run` does for this case.
-    """
+    """Returns the outputs for a case, run in a batch with coming ones of its signature; raises as `Executable.run`."""
     outputs, key = context.cache.batch.outputs, (context.backend.id, context.case.id)
     if key not in outputs:
         _run_batch(item, context, executable)
@@ -169,11 +161,7 @@ _FINAL = frozenset({Verdict.HANG, Verdict.ORACLE_ERROR, Verdict.NONDETERMINISTIC
 
 
 def _allow(context: CaseContext, error: Exception) -> None:
-    """Goes on after an exception on the fast path.
-
-    Raises:
-      Exception: the same one, if the case hangs or differs from run to run, or if the oracle raised it.
-    """
+    """Goes on after an exception on the fast path; raises it if it is the oracle's, or the case hangs or varies."""
     if isinstance(error, Failure) and error.verdict in _FINAL:
         raise error
     if context.cache.process.journal.phase is Phase.EXPECTING and comes_from(error, Origin.USER):
@@ -190,17 +178,9 @@ def judge_on_either(
 ) -> Outcome:
     """Judges a case on the fast path and, unless it passes there, on the prepared executable.
 
-    The fast path decides, too, if XLA's simplifier may have hidden a NaN of the kernel's.
-
-    Args:
-      context: the case.
-      on_fast_path: judges it on the fast path.
-      prepared: judges it on the prepared executable.
-      again: runs the kernel on the fast path, unchecked.
-      evaluated: judges it on the fast path, unchecked, with evidence.
-
-    Raises:
-      Failure: as the judges do; `nondeterministic` if the case was wrong on the fast path only, and calls Python.
+    The fast path decides, too, if XLA's simplifier may have hidden a NaN of the kernel's. On it, `again` runs the
+    kernel unchecked, and `evaluated` judges it so, with evidence. Raises as the judges do; the Failure is
+    `nondeterministic` if the case was wrong on the fast path only, and calls Python.
     """
     try:
         outcome = on_fast_path()
@@ -259,11 +239,7 @@ def _contradiction(
 
 
 def check_repeated(outputs: Sequence[Array], again: Sequence[Array], defined: Sequence[Array]) -> None:
-    """Checks that two runs gave the same bits in the elements that the oracle defines.
-
-    Raises:
-      Failure: `nondeterministic`.
-    """
+    """Raises a `nondeterministic` Failure if two runs gave different bits in elements that the oracle defines."""
     for number, (one, other, where) in enumerate(zip(outputs, again, defined, strict=True)):
         differs = (one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}")) & where
         if differs.any():
@@ -279,11 +255,7 @@ def agree_within(bounds: Outputs, outputs: Outputs, wanted: Outputs) -> bool:
 
 
 def checked_executable(context: CaseContext) -> Executable:
-    """Returns a kernel's executable on the fast path, once the first case of its signature has checked it.
-
-    Raises:
-      NotCoveredError: there is no fast path for the kernel, or it failed its checks.
-    """
+    """Returns the executable on the fast path, once a case has checked it; NotCoveredError: there is none."""
     cache = context.cache
     path = cache.executables.fast_path(context.backend)
     if context.depth == "deep" or path is None:
@@ -303,11 +275,7 @@ def checked_executable(context: CaseContext) -> Executable:
 
 
 def unchecked_executable(path: FastPath | None, traced: Traced) -> Executable:
-    """Returns the executable of a variation of a call on the fast path; its plain call must be trusted.
-
-    Raises:
-      NotCoveredError: there is no fast path for it.
-    """
+    """Returns the executable of a variation of a trusted call on the fast path; NotCoveredError: there is none."""
     return _or_raise(None if path is None else path.prepare_unchecked(traced))
 
 
@@ -328,11 +296,8 @@ def evaluate_apart(context: CaseContext) -> Outputs | None:
 def run_on_fast_path(item: str, context: CaseContext, executable: Executable) -> list[Outputs]:
     """Returns the outputs for a case of an item, run in one batch with the coming ones of its signature if possible.
 
-    Those of a second run follow, if it gives other bits and the pairing says that it may.
-
-    Raises:
-      Failure: `nondeterministic`: the kernel calls Python and gives other bits the second time.
-      ContradictedError: it gives other bits by itself than in a batch.
+    Those of a second run follow, if it gives other bits and the pairing says that it may; otherwise the Failure is
+    `nondeterministic`. ContradictedError: the case gives other bits by itself than in a batch.
     """
     calls_back = context.traced.calls_back()  # a batch then calls in another order
     if isinstance(executable, BatchExecutable) and not calls_back:

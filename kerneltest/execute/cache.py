@@ -129,11 +129,7 @@ class Executables:
         self.prepared = {key: future for key, future in self.prepared.items() if not future.cancel()}
 
     def ready(self, backend: Backend, traced: Traced) -> Executable:
-        """Returns the executable of a kernel on a backend that computes values.
-
-        Raises:
-          Failure: as `Backend.prepare` does, or `unavailable` if the backend does not support this signature.
-        """
+        """Returns the executable of a kernel; raises as `Backend.prepare`, or `unavailable` for the signature."""
         executable = self.wait(backend, traced)
         assert not isinstance(executable, Artifact)
         self._process.enter_phase(Phase.RUNNING)

@@ -230,11 +230,7 @@ class CaseContext:
 
 
 def case_context(item: Item, case: AnyCase, cache: Cache) -> CaseContext:
-    """Returns a case with its plain call on the backend of an item.
-
-    Raises:
-      Failure: the kernel cannot be traced, or the oracle failed.
-    """
+    """Returns a case with its plain call on the backend of an item; Failure: the trace or the oracle failed."""
     pairing, backend = item.pairing, item.backend
     traced = cache.traces.of(pairing, case.signature, backend)
     expectation, _ = cache.expectations.of(pairing, case, traced)
@@ -305,9 +301,7 @@ def claims_of(
     """Yields what the first of some variations of the plain call claims, one check after another.
 
     The variations have their numbers in the invariant, and call one function: its formula is evaluated for all at once.
-
-    Raises:
-      DeclarationError: a check expects values of other shapes.
+    DeclarationError: a check expects values of other shapes.
     """
     variation = next(iter(variations.values()))
     asked = [
@@ -545,14 +539,9 @@ class _Judge:
 
 
 def judge_claims(context: CaseContext, record: Record, claims: Iterable[Claim], *, with_evidence: bool) -> Outcome:
-    """Judges the claims about the outputs of a case, which are made one at a time.
+    """Judges the claims about the outputs of a case, made one at a time: the record of a pass, or the first finding.
 
-    Returns:
-      The record of a pass with the number of elements compared, or the finding of the first claim that does not hold.
-      Its evidence takes longer than everything else.
-
-    Raises:
-      WrongOutputError: an output is wrong, without `with_evidence`.
+    Evidence takes longer than everything else; without it, a wrong output raises a WrongOutputError.
     """
     noise = context.cache.expectations.noise(context.case, context.arguments)
     guard = Guard(context.cache.process.internal_failures)

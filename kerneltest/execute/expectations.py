@@ -168,11 +168,7 @@ class Expectations:
         self.failures: dict[tuple[Phase, str], Failure] = {}
 
     def of(self, pairing: Pairing, case: AnyCase, traced: Traced) -> tuple[Expectation, bool]:
-        """Returns the expectation of a case, and whether it holds bit for bit.
-
-        Raises:
-          Failure: the oracle failed.
-        """
+        """Returns the expectation of a case, and whether it holds bit for bit; Failure: the oracle failed."""
         arguments = self.arguments(pairing, case)
         bitwise = case.family.structural and traced.exact and is_exact(pairing, case.signature, arguments)
         known = self.cases.get(case.id)
@@ -208,11 +204,7 @@ class Expectations:
         return expected.expectation, expected.bitwise
 
     def evaluate(self, pairing: Pairing, case: AnyCase, traced: Traced, arguments: Mapping[str, Array]) -> Evaluation:
-        """Evaluates the oracle on a case's arguments, once for its fingerprint and its expectation.
-
-        Raises:
-          Failure: the oracle raised.
-        """
+        """Evaluates the oracle on a case, once for its fingerprint and its expectation; Failure: it raised."""
         expected = self.cases.get(case.id)
         if expected is not None and isinstance(known := expected.expectation, Expectation):
             return Evaluation(expected.arguments, (known.values, known.defined))
@@ -238,11 +230,7 @@ class Expectations:
         return tuple(arguments[path] for path, _ in case.signature.dtypes)
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
-        """Returns a case's array arguments by path.
-
-        Raises:
-          Failure: the case's family raised, which says nothing about the kernel.
-        """
+        """Returns a case's array arguments by path; Failure: its family raised, so the kernel is not to blame."""
         if (expected := self.cases.get(case.id)) is not None:
             return expected.arguments
         if (evaluated := self.evaluations.get(case.id)) is not None:

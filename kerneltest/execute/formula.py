@@ -89,12 +89,9 @@ class FormulaStore:
         )
 
     def kernel(self, traced: Traced, trace_wide: TraceWide | None, rewrites: Traced | None = None) -> PromotedKernel:
-        """Returns a function with its floats promoted to float64, traced in float64 if possible.
+        """Returns a function with its floats promoted to float64, traced in float64 if possible; or a NotPromotedError.
 
         A function that `rewrites` a kernel gets that one's literals as they are in float64.
-
-        Raises:
-          NotPromotedError: there is none.
         """
         if trace_wide is None:
             return self.own_kernel(traced)
@@ -114,11 +111,7 @@ class FormulaStore:
         return self.kernels[traced]
 
     def own_kernel(self, traced: Traced) -> PromotedKernel:
-        """Returns a function with its floats promoted to float64, and the constants of its own dtypes.
-
-        Raises:
-          NotPromotedError: there is none.
-        """
+        """Returns a promoted function with the constants of its own dtypes; NotPromotedError: there is none."""
         if traced not in self.own_kernels:
             self.own_kernels[traced] = _promote(traced, narrows=traced in self.literals)
         found = self.own_kernels[traced]
@@ -188,11 +181,7 @@ class Formula:
         return known is not None and bool(known.unanswered)
 
     def check_repeated(self, found: Sequence[Comparison], outputs: Sequence[Array]) -> None:
-        """Evaluates the formula again where Python computes its results, and the first ones were wrong.
-
-        Raises:
-          Failure: `nondeterministic`: the results are others now.
-        """
+        """Evaluates a wrong formula again if Python computes it; a `nondeterministic` Failure if it varies."""
         if not self.traced.calls_back():
             return
         _, again = self.ask()

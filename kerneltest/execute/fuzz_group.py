@@ -51,11 +51,7 @@ class MissingHypothesisError(ImportError):
 
 
 def import_hypothesis() -> Any:
-    """Returns the Hypothesis package, which is imported on first use.
-
-    Raises:
-      MissingHypothesisError: it is not installed.
-    """
+    """Returns the Hypothesis package, which is imported on first use; raises a MissingHypothesisError."""
     try:
         import hypothesis
         import hypothesis.strategies
@@ -211,12 +207,9 @@ JudgeCase = Callable[[AnyCase], Outcome]
 def draw_cases(
     pairing: Pairing, pairing_id: str, dtype: str, depth: str, seed: int, count: int
 ) -> tuple[ExplicitCase, ...]:
-    """Draws `count` cases for one dtype of a pairing. They depend only on the arguments.
+    """Draws `count` cases for one dtype of a pairing, by the arguments only; raises a MissingHypothesisError.
 
     If there are fewer distinct cases, they repeat with other numbers.
-
-    Raises:
-      MissingHypothesisError: Hypothesis is not installed.
     """
     distinct: dict[str, ExplicitCase] = {}
 

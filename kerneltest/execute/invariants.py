@@ -317,11 +317,7 @@ def differentiated(pairing: Pairing, signature: Signature, traced: Traced) -> tu
 
 
 def trace_gradient(pairing: Pairing, signature: Signature, traced: Traced) -> Traced:
-    """Traces the gradient of a kernel: from its arrays and a weight of each float output to the gradients.
-
-    Raises:
-      Failure: the kernel cannot be differentiated.
-    """
+    """Traces the gradient of a kernel, from its arrays and a weight of each float output; Failure: there is none."""
     paths = [path for path, _ in signature.dtypes]
     places = [paths.index(path) for path in differentiated(pairing, signature, traced)]
 

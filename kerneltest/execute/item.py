@@ -177,20 +177,12 @@ class Group(ABC):
         return
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
-        """Returns the fingerprint of all that the verdict of a case follows from, under which it may be reused.
-
-        Raises:
-          NotReusableError: the verdict must not be reused; by default always.
-        """
+        """Returns the fingerprint of all that a verdict follows from; by default, the NotReusableError of none."""
         raise NotReusableError(f"the verdicts of the group {self.name} are not reused")
 
     @abstractmethod
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        """Runs one case and compares its outputs.
-
-        Raises:
-          Failure: the case could not be compared.
-        """
+        """Runs one case and compares its outputs; Failure: it could not be compared."""
 
     def outcomes(
         self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: Callable[[AnyCase], Outcome]

@@ -127,15 +127,9 @@ def plan_pairing(
     settings: RunSettings,
     journal: Journal | None = None,
 ) -> PairingPlan:
-    """Plans one pairing on the backends of a run.
+    """Plans one pairing on the backends of a run; a journal notes the steps, so that `limit_time` can end one.
 
     If it hangs, each available backend has one item, which ends as a `hang`.
-
-    Args:
-      pairing: what to plan.
-      pairing_id: its node id.
-      backends, settings: of the run.
-      journal: notes the steps, so that `limit_time` can raise a hang into one.
     """
     started = time.monotonic()
     pairing.is_planned, journal = True, journal or Journal()

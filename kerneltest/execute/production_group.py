@@ -192,11 +192,7 @@ class SampledCall:
         return [value, bound, *others]
 
     def judge(self, number: int, samples: OutputSamples, record: Record, precision: Precision) -> Record:
-        """Compares samples of an output with the oracle's values; returns the record with its counts added.
-
-        Raises:
-          Failure: at least one sample is wrong.
-        """
+        """Returns the record with the samples of an output counted; Failure: at least one sample is wrong."""
         parts = [self.part(number, offset) for offset in samples.offsets.tolist()]
         largest = max((part.elements for part in parts), default=0)
         if not parts or largest > self._most:
@@ -274,11 +270,7 @@ def find_derived_axis(pairing: Pairing, dtype: str, depth: str, outputs: Sequenc
 
 @functools.lru_cache(maxsize=256)
 def check_needs(pairing: Pairing, dtype: str, depth: str) -> None:
-    """Checks that the oracle gives the same values for parts of its inputs as for whole ones, for a planned signature.
-
-    Raises:
-      Failure: `oracle_error`; names the element and both values.
-    """
+    """Raises an `oracle_error` if, for a planned signature, parts of the inputs give other values than whole ones."""
     planned = [each for each in signatures(pairing, depth) if each.dtype == dtype]
     signature = max(planned, key=lambda each: min((n for _, n in each.dims), default=0))
     outputs, inputs = trace(pairing, signature).outputs, position_coded_arrays(pairing, signature)

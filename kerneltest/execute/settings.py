@@ -112,22 +112,14 @@ class Setting(Generic[T]):
         return {"default": None, "help": f"{text} (default: {self.default_text or 'none'})"}
 
     def parse(self, text: str) -> T:
-        """Converts the text of an option.
-
-        Raises:
-          SettingError: the text has another form.
-        """
+        """Converts the text of an option; raises a SettingError."""
         try:
             return self.kind.parse(text)
         except ValueError as error:
             raise SettingError(self.name, f"must be {self.kind.requirement}, not {text!r}") from error
 
     def check(self, value: T) -> None:
-        """Checks a value.
-
-        Raises:
-          SettingError: it is not allowed.
-        """
+        """Checks a value; raises a SettingError."""
         if not self.kind.accepts(value):
             shown = f"{value:g}" if isinstance(value, float) else repr(value)
             raise SettingError(self.name, f"must be {self.kind.requirement}, not {shown}")
@@ -153,17 +145,9 @@ _REGISTRY: Registry[Setting[Any]] = Registry("setting", extended_by="settings")
 
 
 def register_setting(setting: Setting[T], home: str) -> Setting[T]:
-    """Adds a setting of an extension, with its option and its ini value.
+    """Adds a setting of an extension, with its option and its ini value; ValueError if another one has its name.
 
-    Args:
-      setting: to add.
-      home: the module that adds it.
-
-    Returns:
-      The setting, by which `RunSettings.get` finds its value.
-
-    Raises:
-      ValueError: another setting has the name.
+    `home` is the module that adds it. `RunSettings.get` finds the value by the setting, which is returned.
     """
     if any(each.name == setting.name for each in SETTINGS):
         raise ValueError(f"setting: the name {setting.name!r} is kerneltest's own")
@@ -282,11 +266,7 @@ class RunSettings:
         return {setting.name: self.get(setting) for setting in known_settings() if setting.planned}
 
     def named_backends(self) -> frozenset[str]:
-        """Returns the backends that must be available, since they were requested by name or pattern.
-
-        Raises:
-          SettingError: a name or a pattern matches no backend, or there is none.
-        """
+        """Returns the backends requested by name, which must be available; a SettingError if one is unknown."""
         try:
             named = frozenset(select_ids([word for word in self.backends if word != ALL]))
         except ValueError as error:

@@ -348,11 +348,7 @@ class RejectionGroup(Group):
         return function_fingerprint(rejected, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        """Passes a case if tracing or preparing the call raises the declared exception.
-
-        Raises:
-          Failure: `runtime_error` for another exception, `xpass` for none.
-        """
+        """Passes a case that raises the declared exception; `runtime_error` for another one, `xpass` for none."""
         rejection = _rejection(item, case)
         rejected, expected = _with_rejected_arguments(item.pairing, rejection), rejection.expected
         try:

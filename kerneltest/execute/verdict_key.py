@@ -43,11 +43,7 @@ _PLACES = re.compile("compilation_cache|persistent_cache|dump_ir_to")  # setting
 
 
 def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
-    """Returns the key of a pytest item, which consists of groups: 32 hexadecimal digits.
-
-    Raises:
-      NotReusableError: not all that the verdicts follow from can be told.
-    """
+    """Returns the key of a pytest item, 32 hexadecimal digits; a NotReusableError if its verdicts follow from more."""
     first = parts[0]
     if reason := first.backend.unavailable():
         raise NotReusableError(reason)
@@ -101,11 +97,7 @@ _MODELS = (Exact, Rounding, Conditioned, Dot, Reduction, Ulp)  # error models th
 
 
 def function_fingerprint(traced: Traced, cache: Cache) -> Fingerprint:
-    """Returns the fingerprint of a traced function.
-
-    Raises:
-      NotReusableError: it has side effects, or its content cannot be read.
-    """
+    """Returns the fingerprint of a traced function; NotReusableError: it has side effects, or cannot be read."""
     if traced not in cache.fingerprints:
         cache.fingerprints[traced] = jaxpr_fingerprint(traced.jaxpr)
     return cache.fingerprints[traced]
@@ -140,11 +132,7 @@ def value_fingerprint(pairing: Pairing, case: AnyCase, backend: Backend, cache: 
 
 
 def failure_fingerprint(failure: Failure) -> Fingerprint:
-    """Returns the fingerprint of a failure that ends a case.
-
-    Raises:
-      NotReusableError: it is a hang, which may not occur again.
-    """
+    """Returns the fingerprint of a failure that ends a case; NotReusableError: a hang, which may not recur."""
     if failure.verdict is Verdict.HANG:
         raise NotReusableError(f"it hung: {failure}") from failure
     return Fingerprint.of(str(failure.verdict), str(failure))

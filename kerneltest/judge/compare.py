@@ -106,12 +106,8 @@ def compare(
       actual: the output, of any shape, in the kernel's dtype.
       expected: float64, int64 or bool of the same shape, rounded (integers: wrapped) to the kernel's dtype once.
       bound: absolute error allowed, of the same shape; 0 admits only the rounded value, inf admits any value.
-      signed_zeros: whether -0 and +0 differ.
       noise: the largest expected value that may be a zero with the oracle's own rounding error.
       alternatives: arrays of the same shape that are as right as `expected`, for integers and booleans.
-
-    Returns:
-      The comparison.
     """
     if not is_float(actual.dtype):
         checked = np.asarray(np.isfinite(bound))
@@ -349,15 +345,9 @@ def _footprint(wrong: Array, place: int, axis: OutputAxis) -> AxisFootprint:
 def match_axes(
     shapes: Sequence[tuple[int, ...]], dims: Sequence[dict[str, int]], expressions: Sequence[AxisExpression] = ()
 ) -> tuple[str, ...]:
-    """Returns the dim of each axis of an output: the one that has the axis's length in every signature.
+    """Returns the dim of each axis of an output: the only one with its length in every signature, or "".
 
-    Args:
-      shapes: shapes of the output, one for each signature.
-      dims: lengths by dim, for the same signatures.
-      expressions: expressions such as `2*h`, for axes that no dim fits.
-
-    Returns:
-      A dim or an expression for each axis; "" if none or several dims fit.
+    `shapes` and `dims` are those of the signatures; `expressions`, such as `2*h`, are for axes that no dim fits.
     """
     names = []
     for lengths in zip(*shapes, strict=False):

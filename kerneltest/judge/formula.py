@@ -335,12 +335,7 @@ def _moved(exact: Array, samples: Array, fmt: FloatFormat) -> Array:
 
 
 def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> MismatchCause | None:
-    """Returns the cause of wrong values of a kernel whose formula is right; None if NaN or an infinity is expected.
-
-    Args:
-      found: the comparison of each output within the oracle's bounds.
-      own: the rounding of the kernel's own formula, if it is known.
-    """
+    """Returns the cause of wrong values of a kernel whose formula is right; None if NaN or an infinity is expected."""
     for each in found:
         # Rounding makes no difference in NaN, an infinity or the sign of a zero.
         if (each.wrong & ~(np.isfinite(each.expected) & ((each.expected != 0) | (each.actual != 0)))).any():

@@ -130,15 +130,12 @@ def mismatch_record(
     """Returns the record of a wrong output, with its verdict, its detail and its evidence.
 
     Args:
-      record: the record of the case so far.
       mismatch: the wrong output with its case, without the names of its axes.
       depth: the run's depth; its signatures determine the dims of the output.
       structural: whether the values keep the kernel's arithmetic exact. If so, special values cannot be the cause.
       models_operands: whether the bound accounts for how a backend rounds the operands of products.
       guard: collects everything but the verdict, the number of wrong elements and the worst one.
-      call: the call in words, if it is not a plain one.
       gradient_of: the leaf with respect to which the output is a gradient; "" for other outputs.
-      cause: of the wrong values; None if it is unknown.
     """
     pairing, arguments, comparison = mismatch.pairing, mismatch.arguments, mismatch.comparison
     output, shape, index = mismatch.output, comparison.actual.shape, comparison.worst_index

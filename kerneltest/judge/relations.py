@@ -102,11 +102,7 @@ class MismatchContext:
         return all(np.isfinite(value.astype(np.float64)).all() for value in floats)
 
     def evaluate_oracle(self, leaves: Mapping[str, Array], signature: Signature | None = None) -> Sequence[Array]:
-        """Returns the oracle's outputs for some arguments, and for other static arguments if a signature is given.
-
-        Raises:
-          OutOfTimeError: the deadline is over.
-        """
+        """Returns the oracle's outputs, for other static arguments if a signature is given; or an OutOfTimeError."""
         if time.monotonic() > self.deadline:
             raise OutOfTimeError
         with self.expecting():
@@ -136,11 +132,7 @@ class _Prediction:
 
 
 def fit_relation(mismatch: MismatchContext, relation: ValueRelation) -> Fit | None:
-    """Returns how well a relation fits an output; None if it is refuted.
-
-    Raises:
-      OutOfTimeError: there is no time left to evaluate the oracle.
-    """
+    """Returns how well a relation fits an output; None if it is refuted. OutOfTimeError: no time is left."""
     comparison = mismatch.comparison
     if not _arguments_of(relation) <= mismatch.leaves.keys():  # an optional one may not be given
         return None

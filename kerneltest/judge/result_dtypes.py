@@ -22,11 +22,7 @@ _HALF, _SINGLE, _DOUBLE = 2, 4, 8  # bytes
 def check_result_dtypes(
     pairing: Pairing, signature: Signature, traced: Traced, depth: str, trace: Callable[[Signature], Traced]
 ) -> None:
-    """Checks the dtypes of a kernel's outputs for one signature.
-
-    Raises:
-      Failure: `mismatch`; an output has another dtype than it should have. `oracle_error`; `returns=` does not fit.
-    """
+    """Checks a kernel's output dtypes; Failure: a `mismatch`, or an `oracle_error` where `returns=` does not fit."""
     if pairing.returns:
         for number, wanted in enumerate(_declared(pairing, signature, traced)):
             found = traced.outputs[number].dtype

@@ -18,10 +18,7 @@ def find_special_inputs(
 ) -> tuple[SpecialInput, ...]:
     """Returns the special values in array arguments.
 
-    Args:
-      arguments: by path.
-      blocks: by path, the block length along the last axis, in elements; the others have no blocks.
-      counted: by path, the axes that integers count or divide.
+    By path, `blocks` has block lengths along the last axis, and `counted` the axes that integers count or divide.
     """
     found: list[SpecialInput] = []
     for path, values in arguments.items():

@@ -52,15 +52,9 @@ RunCall = Callable[[int, list[PartialArray]], list[PartialArray]]
 
 
 class MutableCall:
-    """One lowered Pallas call, to be run as it is or with another body.
+    """One lowered Pallas call, to be run as it is or with another body; `listing` has its operations.
 
-    Attributes:
-      call: the call.
-      kernel: the code that it is lowered to.
-      listing: its operations.
-
-    Raises:
-      Failure: it does not lower, or the simulator does not support an operation.
+    Failure: it does not lower, or the simulator does not support an operation.
     """
 
     def __init__(self, call: Call, target: Target, lengths: Mapping[str, int]) -> None:
@@ -122,17 +116,9 @@ class Patch:
 
 
 class MutableKernel:
-    """A traced kernel that runs as it is or with a patch.
+    """A traced kernel, lowered for a GPU, that runs as it is or with a patch; raises as `MutableCall`.
 
-    Attributes:
-      traced: the kernel.
-      target: the GPU that it is lowered for.
-      lengths: the lengths of its dims, by name.
-      calls: its Pallas calls, in order.
-      prepared: these as they are, ready to run.
-
-    Raises:
-      Failure: as for `MutableCall`.
+    `lengths` has those of its dims by name, and `prepared` its Pallas calls as they are, ready to run.
     """
 
     def __init__(self, traced: Traced, target: Target, lengths: Mapping[str, int]) -> None:
@@ -280,13 +266,12 @@ def replays(
 ) -> Iterator[R]:
     """Yields replays of the calls of cases, without those that cannot be replayed.
 
+    The kernels that `make` makes are kept, by the id of their trace.
+
     Args:
-      pairing, cases: the kernel and its oracle, and the cases.
       family: the family that the first one was recorded under: an invariant's name stands for the calls that it makes.
       backend: the backend for which the kernel is traced.
-      make: makes the replay of a call. The kernels that it makes are kept, by the id of their trace.
       distinctive: whether cases with distinctive values are added for the same lengths.
-      is_over: tells whether to stop.
       cache, kernels: a cache and the kernels made so far, for further cases; new ones if they are None.
     """
     shared, kernels = cache or Cache(), {} if kernels is None else kernels

@@ -129,14 +129,9 @@ def find_condition(
 ) -> ConfirmedCondition | None:
     """Returns the condition as experiments confirm it; None if none could be made, or none confirms one.
 
-    Findings of the suspect that do not fulfil it have another cause: they pass in the experiment.
-
-    Args:
-      item, case, record: the case of the finding that the smallest case was made from.
-      smallest: the smallest case.
-      cases, findings: all cases of the item's kind, and the ids of those that are findings of the suspect.
-      cache: the run's cache.
-      elsewhere: findings of the suspect in other items, such as of another dtype.
+    Findings of the suspect that do not fulfil it have another cause: they pass in the experiment. `case` is the one
+    that the smallest case was made from, `cases` are all of the item's kind, and `findings` the ids of those that are
+    findings of the suspect; it has others `elsewhere`, such as of another dtype.
     """
     if symptom(record).effect in OF_ROUNDING:  # it depends on values and dtypes more than on lengths
         return None

@@ -52,11 +52,8 @@ class RuleSearch(Generic[P]):
     ) -> None:
         """Makes a search that knows nothing yet.
 
-        Args:
-          properties: each with its cost, and the subjects that have it as bits; asked for once something passes.
-          kinds: the kind of each subject: a rule is checked on kinds that were not tried, if there are any.
-          fails: tries the subject of a number; None if that says nothing.
-          most_tried: number of trials, at most.
+        Each property has a cost, and the subjects that have it as bits; they are asked for once something passes. A
+        rule is checked on kinds of subjects that were not tried, if any. `fails` is None if a subject says nothing.
         """
         self._kinds, self._fails, self._most_tried = kinds, fails, most_tried
         self._properties = properties

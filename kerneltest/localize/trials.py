@@ -60,11 +60,7 @@ def find_trials(
 ) -> Trials | None:
     """Returns trials that agree with a finding: in NumPy if it shows the finding, else on the finding's backend.
 
-    Args:
-      item, record: the finding.
-      failing: a case that fails in the same way.
-      passing: cases that passed, of which at most half may fail.
-      cache: the run's cache.
+    `failing` is a case that fails in the same way; at most half of those that passed may fail.
     """
     if record.verdict.kind is not VerdictKind.MEMORY:
         evaluated = _EvaluatedTrials(item, record, failing, passing, cache)

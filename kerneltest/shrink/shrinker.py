@@ -214,13 +214,8 @@ def candidate_arguments(
 ) -> Iterator[Arguments]:
     """Yields arguments for a shorter signature: parts of the case's own, then the family's own values if there are any.
 
-    The parts begin at the start, end at the end, and begin at the worst and at the most notable element.
-
-    Args:
-      pairing, case: the case and its arguments.
-      signature: the shorter signature; none of its dims is longer than the case's.
-      worst: the index of the case's worst element along some dims.
-      seed: the run's seed.
+    The parts begin at the start, end at the end, and begin at the worst element, known along some dims, and at the most
+    notable one.
     """
     old, new = dict(case.signature.dims), dict(signature.dims)
     notable = _notable_place(pairing, case)

@@ -277,12 +277,7 @@ def _split_by_condition(cluster: FindingCluster, run: PairingRecords) -> list[Fi
 def split_by_experiment(
     cluster: FindingCluster, known: Mapping[tuple[str, str, str], Reproducer]
 ) -> list[FindingCluster]:
-    """Splits a cluster by the experiments with its smallest cases: by an edit, or else by a condition.
-
-    Args:
-      cluster: to split.
-      known: the smallest cases that were found, by pairing, backend and case.
-    """
+    """Splits a cluster by experiments with its smallest cases, which are `known`: an edit, or else a condition."""
     sides = _split_by_edit(cluster, known)
     return sides if len(sides) > 1 else _split_by_tested_condition(cluster, known)
 

@@ -322,9 +322,7 @@ def input_condition(
 ) -> Condition:
     """Returns the special input that all failing cases and fewest passing ones have, and another that they all lack.
 
-    Args:
-      failing, passing: the special values among each case's inputs.
-      covered: those of further failing cases, such as on other backends, which must fulfil it and are not counted.
+    Further failing cases, such as on other backends, are `covered`: they must fulfil it and are not counted.
     """
     bad, good, more = (
         [frozenset((*case, *(replace(each, argument="") for each in case))) for case in cases]

@@ -93,11 +93,9 @@ _REGIONS = (
 
 
 def common_pattern(findings: Sequence[Record], smallest: Record | None = None) -> str:
-    """Returns the pattern that the wrong elements of all findings make, in words; "" if there is none.
+    """Returns the pattern that the wrong elements of all findings of a suspect make, in words; "" if there is none.
 
-    Args:
-      findings: those of a suspect. Those without values, such as an access out of bounds, say nothing.
-      smallest: the smallest case. It is wrong inside of the pattern too, but need not fill it.
+    Findings without values say nothing. The smallest case is wrong inside of the pattern too, but need not fill it.
     """
     values = [record for record in findings if record.shown.actual is not None]
     shown = [*values, *([smallest] if smallest is not None and smallest.shown.actual is not None else [])]

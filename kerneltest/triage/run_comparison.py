@@ -275,13 +275,7 @@ def compare_runs(
 ) -> RunComparison:
     """Compares runs of the same name with each other; if there is one on either side, these two.
 
-    Args:
-      old, new: as `read_runs` gives them.
-      allow_unlike: compare runs of different environments too.
-      factor: report an error use that grew by more than this.
-
-    Raises:
-      DiffError: runs of different environments.
+    DiffError: their environments differ, unless that is allowed. An error use counts if it grew by more than `factor`.
     """
     if len(old) == len(new) == 1:
         old, new = [replace(old[0], name="")], [replace(new[0], name="")]
@@ -384,11 +378,7 @@ def _problems(run: RunRecords) -> Iterator[str]:
 
 
 def find_baseline(start: Path) -> Path:
-    """The folder that the nearest pyproject.toml pins as `baseline` under `[tool.kerneltest]`.
-
-    Raises:
-      DiffError: nothing is pinned, or nothing that can be used.
-    """
+    """The folder that the nearest pyproject.toml pins as `baseline` under `[tool.kerneltest]`; raises a DiffError."""
     how = 'name the older run too, or pin one in pyproject.toml: [tool.kerneltest] baseline = "FOLDER"'
     for folder in (start.absolute(), *start.absolute().parents):
         file = folder / "pyproject.toml"
