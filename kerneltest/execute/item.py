@@ -51,11 +51,6 @@ class Item:
     Attributes:
       name: the node id of the pytest item, which runs all groups.
       pairing: the pairing as declared for the backend.
-      pairing_id: the pairing's node id.
-      backend: the backend that runs the kernel.
-      dtype: the dtype of its signatures.
-      group: the group of families.
-      settings: the run's settings.
       lowered: the signatures that a backend of the lowering tier is planned to report on, if the run has one.
       arbiter: for an interpreter, a planned backend that simulates the lowered code, if the run has one.
     """

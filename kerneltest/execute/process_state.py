@@ -27,10 +27,7 @@ def compiler_threads() -> int:
 class CompilePool:
     """A pool of so many threads that do not keep the process alive, unlike those of `concurrent.futures`.
 
-    A compilation that never returns therefore cannot prevent the process from exiting.
-
-    Attributes:
-      pending: number of calls that have not ended.
+    A compilation that never returns therefore cannot prevent the process from exiting. `pending` counts calls.
     """
 
     def __init__(self, threads: int) -> None:

@@ -31,9 +31,7 @@ T = TypeVar("T")
 class SettingError(ValueError):
     """A setting with a value that it cannot have, or settings that contradict each other.
 
-    Attributes:
-      name: of the setting.
-      problem: completes a sentence that begins with the setting: "must be an integer, not 'x'".
+    Its `problem` completes a sentence that begins with the setting: "must be an integer, not 'x'".
     """
 
     def __init__(self, name: str, problem: str) -> None:

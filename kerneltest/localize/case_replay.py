@@ -166,14 +166,9 @@ _SIGNATURES = 4  # to which cases of these families are added; each is a compila
 
 
 class CaseReplay:
-    """A call of a kernel with known results.
+    """A call of a kernel with known results; `original` is the run of the original kernel on its `leaves`.
 
     Attributes:
-      case: the case that the values belong to.
-      kernel: the kernel that is called.
-      leaves: its inputs.
-      original: the run of the original kernel.
-      comparisons: of the outputs of the original kernel.
       together: the number of repairs that are best tried at once.
       most_edits: the number of repairs after which a search is given up.
     """

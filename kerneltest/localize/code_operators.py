@@ -62,12 +62,9 @@ class Listing:
     """The operations of a body in order, including those in loops and branches.
 
     Attributes:
-      body: the body.
-      names: the names of its arguments.
       outputs: the positions of the arguments that point to outputs only.
       lengths: the lengths of the dims for which it was lowered, by name.
       operations: its operations, without those that define how a reduction combines elements.
-      sources: their sources.
       scopes: for each operation, the numbers of the values that it could use.
       types: types of values, by number.
     """

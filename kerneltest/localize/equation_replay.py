@@ -40,17 +40,12 @@ MakeEdit = Callable[[LocatedJaxpr], Edit]
 
 
 class EvaluatedKernel:
-    """A traced kernel that NumPy evaluates.
+    """A traced kernel that NumPy evaluates; UnknownError if that does not know one of its operations.
 
     Attributes:
-      traced: the kernel.
-      own: its jaxpr in its own dtypes.
-      wide: the same, traced in float64 if it can be.
+      own, wide: its jaxpr in its own dtypes, and traced in float64 if it can be.
       promoted: evaluates it without rounding, also in samples.
       first: an edit that comes before every other one, such as the repair of another bug; None for none.
-
-    Raises:
-      UnknownError: it contains an operation that NumPy does not evaluate.
     """
 
     def __init__(self, traced: Traced, wide: Traced | None, lengths: Mapping[str, int]) -> None:

@@ -36,12 +36,7 @@ class Rule(Generic[P]):
 
 
 class RuleSearch(Generic[P]):
-    """The search for the rule that the subjects follow which fail, and those which pass.
-
-    Attributes:
-      failing, passing: the numbers of the subjects known to fail and to pass, as bits.
-      tried: number of trials.
-    """
+    """The search for the rule of the subjects that fail; `failing` and `passing` are their numbers, as bits."""
 
     def __init__(
         self,

@@ -65,11 +65,7 @@ class SpecialEvent:
 
 
 class SpecialTracer(IRInterpreter):
-    """An interpreter that notes the first event of each kind at each operation, in order of occurrence.
-
-    Attributes:
-      events: the events, by the operation's number and the kind.
-    """
+    """An interpreter that notes the first event of each kind at each operation, by number and kind, as they occur."""
 
     def __init__(self, launch: Launch, call: int, listing: Listing) -> None:
         super().__init__(launch, {}, None)

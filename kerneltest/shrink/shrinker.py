@@ -329,11 +329,9 @@ _ENDS_PROCESSES = (Verdict.HANG, Verdict.CRASH)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShrinkResult:
-    """The smallest case found.
+    """The smallest case found, with the family and the target of the original one, and its last outcome.
 
     Attributes:
-      case: the case, with the family and the target of the original one.
-      outcome: the outcome when it was last judged.
       nontrivial: number of elements of its array arguments that are neither 0 nor 1.
       attempts: number of cases judged.
       complete: True if no candidate was left; False if the time was over first.
