@@ -237,11 +237,7 @@ _METADATA = frozenset("size result_type may_share_memory iscomplexobj isrealobj 
 
 
 def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) -> Operand:
-    """Applies a NumPy function to tracked arrays.
-
-    Raises:
-      UntrackedError: it is unknown how the function rounds.
-    """
+    """Applies a NumPy function to tracked arrays; UntrackedError if its rounding is unknown."""
     try:
         return _call_tracked(func, args, kwargs)
     except UntrackedError:

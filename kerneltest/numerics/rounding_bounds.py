@@ -52,11 +52,8 @@ def bound_from_spread(value: Array, found: Spread, u: float) -> Array:
 
     Args:
       value: the oracle's output f, float64.
-      found: its spread, with deviations s.
+      found: its spread, with deviations s; where it is lost, the bound is infinite.
       u: the unit roundoff of the kernel's arithmetic.
-
-    Returns:
-      float64, in the output's shape; infinite where the spread is lost.
     """
     size = magnitude(value)
     with np.errstate(all="ignore"):
@@ -80,19 +77,15 @@ def shares_of_bound(found: tuple[ErrorShare, ...], limit: Array, moved: Spread) 
 
 
 @runtime_checkable
-class ItemizedLimit(Protocol):
-    """A limit that can say which operations contribute to it."""
-
-    def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
-        """Returns the parts of the bound, the largest first; () if they are unknown."""
-        ...
-
-
 class SampledLimit(Protocol):
     """A limit that is made of samples."""
 
     def spread(self, precision: Precision) -> Spread:
         """Returns how far they are apart."""
+        ...
+
+    def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
+        """Returns the parts of the bound that operations make, the largest first; () if they are unknown."""
         ...
 
 
@@ -104,15 +97,10 @@ class RoundingLimit:
     output: int  # the index of the output
 
     def at(self, precision: Precision) -> Array:
-        """Returns the largest absolute error of each element before it is rounded to the output's dtype.
-
-        It is infinite for elements that are not checked.
-        """
         value = np.asarray(self.samples.case.values[self.output], np.float64)
         return bound_from_spread(value, self.spread(precision), (self.samples.compute or FLOAT32).unit_roundoff)
 
     def spread(self, precision: Precision) -> Spread:
-        """Returns how far the samples of the output are apart."""
         return self.samples.at(precision).spreads[self.output]
 
     def alternatives(self, precision: Precision) -> tuple[Array, ...]:
@@ -124,7 +112,6 @@ class RoundingLimit:
         return self.samples.at(precision).note
 
     def is_sampled(self, precision: Precision) -> bool:
-        """Returns whether the oracle's rounding could be sampled."""
         return self.samples.at(precision).sampled
 
     def functions(self) -> frozenset[str]:
@@ -133,7 +120,6 @@ class RoundingLimit:
         return FUNCTIONS & {name for attribute, name in answers if attribute == "approximated"}
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
-        """Returns the parts of the bound, the largest first; () if the oracle is not sampled in one evaluation."""
         found = self.samples.shares(precision, self.output)
         return shares_of_bound(found, self.at(precision), self.spread(precision))
 
@@ -310,8 +296,7 @@ def rounding_bounds(
 def sample_together(limits: Iterable[Sequence[Limit] | None]) -> None:
     """Lets cases of one signature share evaluations of the oracle, if they differ only in float leaves.
 
-    Args:
-      limits: the limits of each case's outputs; those of other error models are ignored.
+    Of each case it gets the limits of the outputs, among which those of other error models are ignored.
     """
     batches: dict[object, list[OracleSamples]] = {}
     for outputs in limits:
@@ -356,10 +341,7 @@ def formula_bounds(
 ) -> tuple[RoundingLimit, ...]:
     """Returns the bound of each output of a kernel that is evaluated in float64.
 
-    Args:
-      case: the oracle's side of the case.
-      functions: the relative errors of functions that the kernel approximates.
-      fmt: `FORMULA_FORMAT`, for `FORMULA_PRECISION`, or `FLOOR_FORMAT`, for `FLOOR_PRECISION`.
+    The format is `FORMULA_FORMAT`, for `FORMULA_PRECISION`, or `FLOOR_FORMAT`, for `FLOOR_PRECISION`.
     """
     return rounding_bounds(replace(case, formats=dict.fromkeys(case.formats, fmt)), fmt, True, functions)
 
@@ -405,14 +387,7 @@ def joined_bounds(
     exact_dots: bool,
     functions: Mapping[str, float],
 ) -> tuple[RoundingLimit, ...]:
-    """Returns a bound for each output from the rounding of an oracle and of other forms of it.
-
-    Args:
-      case: the oracle's side of the case.
-      forms: the same case for each of the other forms.
-      compute: the format of elementwise arithmetic; None for that of the arguments that take part.
-      exact_dots: whether no backend may round operands of products.
-      functions: the relative errors of functions that the kernel approximates.
+    """Returns a bound for each output from the rounding of an oracle and of other forms of it (see `OracleSamples`).
 
     Raises:
       Failure: a form differs from the oracle by more than the rounding of both in float64.
