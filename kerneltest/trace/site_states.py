@@ -356,7 +356,6 @@ _WATCHES: Mapping[str, Callable[[Equation], Iterator[_Watched]]] = {
     "masked_swap": partial(_mask, "store"),
     "select_n": _choice,
     "jit": _where,
-    "pjit": _where,
     "cond": _branches,
     "scan": lambda e: iter([_Watched(e, _LOOP, lambda _: [min(e.params["length"], 2)], varies=False)]),
     "while": lambda e: iter([_Watched(e, _LOOP, lambda _: ())]),  # `leave_loop` adds the states

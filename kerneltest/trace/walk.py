@@ -41,7 +41,7 @@ def first_line(equation: Equation) -> str:
 
 def primitive_name(equation: Equation) -> str:
     """The name of an equation's primitive."""
-    return str(equation.primitive.name)
+    return primitive_of(equation).name
 
 
 def new_variable(variable: Var) -> Var:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,9 +77,7 @@ def _scratch(equation: Equation) -> Iterator[VmemWindow]:
 
 def vmem_limit(call: Call, tpu: Tpu) -> int:
     """Returns the bytes of VMEM that a call may use: those of the TPU, or fewer if its parameters say so."""
-    parameters = call.equation.params.get("compiler_params")
-    requested = parameters.get("vmem_limit_bytes") if isinstance(parameters, Mapping) else None
-    requested = getattr(parameters, "vmem_limit_bytes", None) or requested
+    requested = getattr(call.equation.params.get("compiler_params"), "vmem_limit_bytes", None)
     return min(requested or tpu.vmem, tpu.vmem)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import Array, DType
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation
 from kerneltest.trace.machine import (
     BatchedRef,
     CompiledJaxpr,
@@ -88,7 +88,8 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
     # JAX keeps its old value; a device does not, nor do formulas. A kernel that does not follow its own is not asked.
     if not machine.rules.promotes and any(body.invars[scalars + operand] in used for operand in aliases.values()):
         raise UnknownError("an aliased input that the body also uses as an input")
-    written = {i for i in _written_references(body) if i < scalars + inputs}
+    writes = (effect for effect in body.effects if type(effect).__name__ in ("WriteEffect", "AccumEffect"))
+    written = {i for i in (body.invars.index(effect.input) for effect in writes) if i < scalars + inputs}
     if written and not machine.rules.promotes:
         raise UnknownError("an input that is written")
     for each in mapping.block_mappings:
@@ -183,12 +184,3 @@ def _length_and_scale(kind: object) -> tuple[int, int]:
         case pl.Element(block_size=size, padding=(0, 0)):
             return int(size), 1
     raise UnknownError("an unsupported kind of block")
-
-
-def _written_references(body: Jaxpr) -> list[int]:
-    effects = (effect for effect in body.effects if type(effect).__name__ in ("WriteEffect", "AccumEffect"))
-    found = []
-    for effect in effects:
-        number = getattr(effect, "input_index", None)
-        found.append(body.invars.index(effect.input) if number is None else number)
-    return found

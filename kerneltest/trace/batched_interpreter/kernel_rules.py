@@ -45,7 +45,7 @@ _PLAIN: Mapping[str, ArrayFunction] = {
         if p.exact or not p.rounds or p.name in _ROUNDING
     },
     "select_n": select,
-    **dict.fromkeys("stop_gradient multiple_of copy copy_p device_put remove_memory_space".split(), lambda x: x),
+    **dict.fromkeys("stop_gradient multiple_of copy device_put remove_memory_space".split(), lambda x: x),
 }
 
 
