@@ -151,7 +151,6 @@ class _Chain:
 
     @property
     def outer(self) -> list[str]:
-        """The dims of the result, in the order of the operands."""
         return [dim for dim in dict.fromkeys(itertools.chain(*self.dims)) if dim not in self.over]
 
     @property

@@ -83,7 +83,6 @@ class _Operands:
         return self.rounding.move_elements(stack, size(stack), self.like.compute, _MOVED)
 
     def rounded(self, values: Array) -> SampledArray:
-        """Returns results as a tracked array."""
         fmt = self.like.compute
         return self.like.with_samples(self.rounding.round_result(np.array(values, np.float64), 0.0, fmt))
 

@@ -220,7 +220,6 @@ class BackwardPass:
         return float_format(dtype) if self.compute == FLOAT32 else self.compute
 
     def exact(self) -> tuple[Array, ...]:
-        """Returns the gradient by each float leaf, float64."""
         return tuple(samples[0] for samples in self._samples(RoundingModel(XLA_CPU, rows=1, rows_by_source={})))
 
     def at(self, precision: Precision) -> SampledOutputs:

@@ -78,7 +78,6 @@ class _Watched:
     by_values: bool = False  # whether cases had decisions of their own
 
     def note(self, operands: _Values) -> None:
-        """Adds the states that an evaluation shows."""
         states = self.see(operands)
         self.seen.update(states)
         if self.decision is None or not len(states):

@@ -61,7 +61,6 @@ class _BlockLayout:
         return array if self.padded == self.shape else pad_unwritten(array, self.padded)
 
     def window(self, array: Array, start: Sequence[int]) -> Array:
-        """A view of a program's block of an array."""
         at = [
             s if axis in self.squeezed else slice(s, s + n)
             for axis, (s, n) in enumerate(zip(start, self.lengths, strict=True))

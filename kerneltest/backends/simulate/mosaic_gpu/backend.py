@@ -73,7 +73,6 @@ def _attribute(value: Any) -> Any:
 
 _FILL, _OTHER_FILL = 0xFF, 0x33  # bytes of unwritten memory: NaN, and small positive numbers
 _ARGUMENT = "mosaic_gpu.from_kernel_arg_idx"
-_EXTREMES = (Timing.LATE, Timing.EARLY)
 
 
 def prepare_calls(
@@ -124,7 +123,8 @@ class SimulatedKernel:
         self.inputs, self.outputs = _arguments(call)
         self.axes = min(3, max((len(mesh.grid) for mesh in core_meshes(call.equation)), default=0) or 1)
         self.schedules = [
-            *((timing, 0) for timing in _EXTREMES),
+            (Timing.LATE, 0),
+            (Timing.EARLY, 0),
             *((Timing.RANDOM, seed) for seed in range(1 + orders)),
         ]
         compiler = Compiler(values)
@@ -161,7 +161,7 @@ class SimulatedKernel:
                 if faults.found:
                     raise memory_failure(self.name, list(faults.found.values())) from failure
                 if isinstance(failure.detail, Hung):
-                    words = f"{failure.detail.words} (asynchronous work {_WHEN[timing]})"
+                    words = f"{failure.detail.words} (asynchronous work {timing.value})"
                     raise Failure(failure.verdict, replace(failure.detail, words=words)) from failure
                 raise
             if faults.found:
@@ -230,11 +230,8 @@ class SimulatedKernel:
     def _compare(self, outputs: Sequence[Memory], others: Sequence[Memory], timing: Timing) -> None:
         for argument, memory, other in zip(self.outputs, outputs, others, strict=True):
             one, two = (m.data.view(argument.dtype) for m in (memory, other))
-            how = f"with asynchronous work {_WHEN[Timing.LATE]}", _WHEN[timing]
+            how = f"with asynchronous work {Timing.LATE.value}", timing.value
             check_same(argument.name, argument.shape, one, two, how, self.name)
-
-
-_WHEN = {Timing.LATE: "as late as possible", Timing.EARLY: "as early as possible", Timing.RANDOM: "in a random order"}
 
 
 def _corners(whole: Sequence[int], part: Sequence[int]) -> Iterable[tuple[int, int, int]]:
