@@ -107,14 +107,13 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
         grid = tuple(length if isinstance(length, int) else max(next(lengths), 0) for length in mapping.grid)
         if math.prod(grid) > _MOST_POSSIBLE:
             raise UnknownError("too many programs")
-        prefetched = [
-            BatchedRef(copy_rows(x, rows) if i in written else _read_only(x)) for i, x in enumerate(shared[bounds:])
-        ]
+
+        def held(number: int, x: Array) -> Array:
+            return copy_rows(x, rows) if number in written else _read_only(x)
+
+        prefetched = [BatchedRef(held(i, x)) for i, x in enumerate(shared[bounds:])]
         given = zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
-        arrays = [layout.pad(array) for layout, array in given]
-        arrays = [
-            copy_rows(array, rows) if i in written else _read_only(array) for i, array in enumerate(arrays, scalars)
-        ]
+        arrays = [held(i, layout.pad(x)) for i, (layout, x) in enumerate(given, scalars)]
         for number, layout in enumerate(layouts[inputs:]):
             if number in aliases:
                 operand = aliases[number]
