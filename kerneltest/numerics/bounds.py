@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kerneltest.core.details import Stated
-from kerneltest.core.dtypes import TF32, Array, FloatFormat
+from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.core.verdicts import Verdict
@@ -101,11 +101,6 @@ def scale_magnitudes(factor: float, magnitudes: Array) -> Array:
     """Returns `factor * magnitudes`, and zero for zero magnitudes even if the factor is infinite."""
     with np.errstate(all="ignore"):
         return np.where(magnitudes == 0, 0.0, factor * magnitudes)
-
-
-def saturate_tf32(magnitudes: Array) -> Array:
-    """Returns `magnitudes`, infinite where they overflow in TF32."""
-    return np.where(magnitudes >= TF32.overflow, np.inf, magnitudes)
 
 
 def distance(near: Array, value: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, is_float
 from kerneltest.core.failures import DeclarationError
 from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.bounds import Bound, OracleCase, distance, gamma, magnitude, saturate_tf32, scale_magnitudes
+from kerneltest.numerics.bounds import Bound, OracleCase, distance, gamma, magnitude, scale_magnitudes
 
 
 def ulp_bounds(values: Sequence[Array], n: float, fmt: FloatFormat) -> tuple[Bound, ...]:
@@ -184,7 +184,8 @@ class _Chain:
         products = len(self.sizes) - 1
         factor = products * (1 + _COARSEST) ** (2 * (products - 1))  # (1 + v)^(2 q) - 1 <= factor (2 v + v^2)
         product = _einsum(self.dims, self.sizes, kept)
-        rounded = factor * _einsum(self.dims, [saturate_tf32(size) for size in self.sizes], kept)
+        saturated = [np.where(size >= TF32.overflow, np.inf, size) for size in self.sizes]
+        rounded = factor * _einsum(self.dims, saturated, kept)
         return product, rounded, self._underflow_weights(kept)
 
     # The sum, over some of the operands and products of them, of the factors of each.

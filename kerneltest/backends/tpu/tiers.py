@@ -21,7 +21,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import in_order
 from kerneltest.core.targets import Tpu
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.abstract_devices import TPU_CUSTOM_CALL, module_bytes, mosaic_module, mosaic_text
+from kerneltest.trace.jax_compat.abstract_devices import TPU_CUSTOM_CALL, module_bytes, mosaic_text
 from kerneltest.trace.jax_compat.jaxprs import sparse_cores
 from kerneltest.trace.jax_compat.mlir import custom_calls
 from kerneltest.trace.jax_compat.source_lines import line_of
@@ -62,8 +62,8 @@ def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
         refuse_outer_references(call)
         failure = lowering_failure(error, call.name, LOWERING, line_of(call.equation.source_info))
         raise advise_backends(failure, call, "TPUs", "gpu") from error
-    mosaic = tuple(map(mosaic_module, custom_calls(lowered, frozenset({TPU_CUSTOM_CALL}))))
-    return MosaicModule(call, module_bytes(lowered), mosaic)
+    configs = (each.config["custom_call_config"] for each in custom_calls(lowered, frozenset({TPU_CUSTOM_CALL})))
+    return MosaicModule(call, module_bytes(lowered), tuple(base64.b64decode(config["body"]) for config in configs))
 
 
 # Compilation of lowered TPU kernels by XLA.
