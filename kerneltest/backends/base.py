@@ -124,6 +124,7 @@ class Backend(ABC):
         with only some families, but each at least once.
       runs_jaxpr: it runs the whole traced function as it is, so that rewritten functions can be run as well.
       supports_scale: it can run a kernel at production sizes, by `prepare_at_scale`.
+      device_platform: the platform of JAX's device that it needs; "" for any.
       platform: the platform for which kernels are traced: `cuda`, `rocm`, `tpu` or a TPU generation; "" for any.
     """
 
@@ -132,10 +133,11 @@ class Backend(ABC):
     costly: ClassVar[bool] = False
     runs_jaxpr: ClassVar[bool] = False
     supports_scale: ClassVar[bool] = False
+    device_platform: ClassVar[str] = ""
 
     def unavailable(self) -> str:
-        """Returns why this machine cannot serve it, or "". The default checks that JAX finds a device of any kind."""
-        return device_problem()
+        """Returns why this machine cannot serve it, or "". The default checks that JAX finds a device."""
+        return device_problem(self.device_platform)
 
     def unsupported_reason(self, traced: Traced) -> str:
         """Returns why it is not applicable to a kernel, whatever the values, or ""."""

@@ -91,25 +91,40 @@ class SampledLimit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoundingLimit:
-    """The bound of one output from the oracle's rounding."""
+    """The bound of one output from the rounding of the oracle and of its other forms: the widest that is known."""
 
     samples: "OracleSamples"  # the samples of all outputs of the case
     output: int  # the index of the output
+    forms: "tuple[RoundingLimit, ...]" = ()  # the limits of the oracle's other forms, on the same output
 
     def at(self, precision: Precision) -> Array:
-        value = np.asarray(self.samples.case.values[self.output], np.float64)
-        return bound_from_spread(value, self.spread(precision), (self.samples.compute or FLOAT32).unit_roundoff)
+        bound = self._own_bound(precision)
+        for form in self.forms:
+            with np.errstate(invalid="ignore"):
+                gap = np.abs(form.value - self.value)
+            other = form.at(precision) + np.where(np.isfinite(gap), gap, 0.0)
+            bound = np.where(np.isfinite(other), np.maximum(bound, other), bound)
+        return bound
+
+    def _own_bound(self, precision: Precision) -> Array:
+        return bound_from_spread(self.value, self.spread(precision), (self.samples.compute or FLOAT32).unit_roundoff)
+
+    @property
+    def value(self) -> Array:
+        return np.asarray(self.samples.case.values[self.output], np.float64)
 
     def spread(self, precision: Precision) -> Spread:
         return self.samples.at(precision).spreads[self.output]
 
     def alternatives(self, precision: Precision) -> tuple[Array, ...]:
         """Returns the other correct results of an integer or boolean output: those of the samples."""
-        return self.spread(precision).alternatives
+        others = (alternative for form in self.forms for alternative in form.alternatives(precision))
+        return (*self.spread(precision).alternatives, *others)
 
     def note(self, precision: Precision) -> str:
         """Returns which operation of the oracle could not be tracked, or ""."""
-        return self.samples.at(precision).note
+        notes = (self.samples.at(precision).note, *(form.note(precision) for form in self.forms))
+        return next(filter(None, notes), "")
 
     def is_sampled(self, precision: Precision) -> bool:
         return self.samples.at(precision).sampled
@@ -120,8 +135,16 @@ class RoundingLimit:
         return FUNCTIONS & {name for attribute, name in answers if attribute == "approximated"}
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
+        bounds = [self._own_bound(precision), *(form.at(precision) for form in self.forms)]
+        widest = max(range(len(bounds)), key=lambda number: _width(bounds[number]))
+        if widest > 0:
+            return self.forms[widest - 1].shares(precision)
         found = self.samples.shares(precision, self.output)
         return shares_of_bound(found, self.at(precision), self.spread(precision))
+
+
+def _width(bound: Array) -> float:
+    return float(bound[np.isfinite(bound)].sum())
 
 
 # The ways to sample an oracle: all rows in one evaluation, the same with plain integers, or one evaluation a row.
@@ -349,37 +372,6 @@ def formula_bounds(
 # Bounds from several forms of one oracle, which are equal but for their rounding.
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedLimit(RoundingLimit):
-    """The bound of one output from the rounding of all forms of the oracle: the widest that is known."""
-
-    forms: tuple[RoundingLimit, ...]  # the limits of the other forms, on the same output
-
-    def at(self, precision: Precision) -> Array:
-        bound = RoundingLimit.at(self, precision)
-        for form in self.forms:
-            one, same = (np.asarray(each.samples.case.values[each.output], np.float64) for each in (self, form))
-            with np.errstate(invalid="ignore"):
-                gap = np.abs(one - same)
-            other = form.at(precision) + np.where(np.isfinite(gap), gap, 0.0)
-            bound = np.where(np.isfinite(other), np.maximum(bound, other), bound)
-        return bound
-
-    def alternatives(self, precision: Precision) -> tuple[Array, ...]:
-        others = (alternative for form in self.forms for alternative in form.alternatives(precision))
-        return (*RoundingLimit.alternatives(self, precision), *others)
-
-    def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
-        widest = max(self.forms, key=lambda form: _width(form.at(precision)))
-        if _width(widest.at(precision)) > _width(RoundingLimit.at(self, precision)):
-            return widest.shares(precision)
-        return RoundingLimit.shares(self, precision)
-
-    def note(self, precision: Precision) -> str:
-        notes = (RoundingLimit.note(self, precision), *(form.note(precision) for form in self.forms))
-        return next(filter(None, notes), "")
-
-
 def joined_bounds(
     case: OracleCase,
     forms: Sequence[OracleCase],
@@ -394,16 +386,8 @@ def joined_bounds(
     """
     for form in forms:
         _check_equal(case, form)
-    first, *others = (rounding_bounds(each, compute, exact_dots, functions) for each in (case, *forms))
-    if not others:
-        return first
-    return tuple(
-        JoinedLimit(each.samples, each.output, tuple(same)) for each, *same in zip(first, *others, strict=True)
-    )
-
-
-def _width(bound: Array) -> float:
-    return float(bound[np.isfinite(bound)].sum())
+    limits = (rounding_bounds(each, compute, exact_dots, functions) for each in (case, *forms))
+    return tuple(replace(own, forms=tuple(others)) for own, *others in zip(*limits, strict=True))
 
 
 def _check_equal(case: OracleCase, form: OracleCase) -> None:

@@ -25,7 +25,7 @@ from kerneltest.core.targets import Target, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel, require_defined
 from kerneltest.trace.runnable import call_arrays
-from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
+from kerneltest.trace.tracing import Call, Traced, kernel_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,13 @@ class Simulate(Backend):
     target: Target
     tier = Tier.SIMULATE
     supports_scale = True
+    device_platform = "cpu"  # XLA computes what surrounds the Pallas calls
     # the number of random orders in which programs are also run one after another, to compare the results
     orders: int = 0
 
     @property
     def platform(self) -> str:
         return self.target.platform
-
-    def unavailable(self) -> str:
-        return device_problem("cpu")  # XLA computes what surrounds the Pallas calls
 
     def lowering_backend(self) -> str:
         return f"{Tier.LOWER}:{self.target}"

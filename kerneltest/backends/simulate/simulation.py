@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -186,6 +186,8 @@ _TERMINATORS = frozenset(
 class Reader(ABC):
     """Reads operations of a dialect, and numbers their values in order of definition."""
 
+    unused: ClassVar[re.Pattern[str] | None] = None  # the names of attributes that nothing reads
+
     def __init__(self, complete: bool) -> None:
         self.types: list[Type] = []
         self._complete = complete  # whether the locations of all operations are read
@@ -195,9 +197,6 @@ class Reader(ABC):
     @abstractmethod
     def parse_type(self, text: str) -> Type:
         """Returns a type, given its MLIR text; raises a `Failure` if the simulator does not support it."""
-
-    @abstractmethod
-    def attributes(self, op: Any) -> Mapping[str, Any]: ...
 
     def live(self, operations: list[Operation], yields: tuple[int, ...]) -> tuple[Operation, ...]:
         """Returns those of a region's operations that are executed."""
@@ -253,7 +252,7 @@ class Reader(ABC):
             results=results,
             operand_types=tuple(self.types[number] for number in operands),
             types=tuple(self.types[number] for number in results),
-            attributes={} if semantics.bare else self.attributes(op),
+            attributes={} if semantics.bare else attributes_of(op, self.unused),
             regions=regions,
             place=_place(location),
             location=location if self._complete else "",
@@ -262,9 +261,6 @@ class Reader(ABC):
 
 class TritonReader(Reader):
     """Reads Triton IR."""
-
-    def attributes(self, op: Any) -> Mapping[str, Any]:
-        return attributes_of(op)
 
     def parse_type(self, text: str) -> Type:
         shape: tuple[int, ...] = ()

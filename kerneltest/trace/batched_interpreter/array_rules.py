@@ -117,9 +117,7 @@ def _dynamic_update_slice(equation: Equation) -> ArrayFunction:
 
 def _iota(machine: Machine, equation: Equation) -> EquationFunction:
     aval, axis = equation.outvars[0].aval, equation.params["dimension"]
-    lengths = [-1 if i == axis else 1 for i in range(len(aval.shape))]
-    along = np.arange(aval.shape[axis]).astype(machine.rules.dtype_of(aval)).reshape(lengths)
-    result = np.broadcast_to(along, aval.shape)[None]
+    result = np.broadcast_to(_along(axis, aval.shape).astype(machine.rules.dtype_of(aval)), aval.shape)[None]
     return lambda operands: (result,)
 
 

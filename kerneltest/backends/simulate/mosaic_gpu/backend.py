@@ -22,7 +22,6 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.trace.jax_compat.jaxprs import core_meshes, parameter_names
-from kerneltest.trace.jax_compat.mlir import attributes_of
 from kerneltest.trace.jax_compat.mosaic_gpu_lowering import read_dialect
 from kerneltest.trace.partial_arrays import FilledRun, PartialArray, run_filled
 from kerneltest.trace.runnable import CallArray, call_as_function, refuse_outer_references
@@ -36,7 +35,6 @@ _ELEMENTS = {
     "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
 }
 _SHAPED = re.compile(r"(vector|memref)<((?:[\d?]+x)*)([^,>]+)")
-_UNUSED = re.compile("layouts?$|Flags$|^fastmath$|^constraints$")
 
 
 def read_program(module: Any) -> tuple[Region, int]:
@@ -48,6 +46,8 @@ def read_program(module: Any) -> tuple[Region, int]:
 
 
 class _MosaicReader(Reader):
+    unused = re.compile("layouts?$|Flags$|^fastmath$|^constraints$")
+
     def parse_type(self, text: str) -> Type:
         """Returns a type; `pointer` says that it is a reference."""
         shaped = _SHAPED.match(text)
@@ -56,19 +56,6 @@ class _MosaicReader(Reader):
             raise unsupported_failure(f"elements of type {element}")
         shape = tuple(int(length) for length in lengths.split("x")[:-1])
         return Type(shape, _ELEMENTS.get(element, _OPAQUE), kind == "memref")
-
-    def attributes(self, op: Any) -> dict[str, Any]:
-        return {key: _attribute(value) for key, value in attributes_of(op, _UNUSED).items()}
-
-
-_INTEGERS = re.compile(r"-?\d+")
-_ARRAY = re.compile(r"array<i\d+(?:: [-\d, ]+)?>|\[[-\d, :i]*\]")
-
-
-def _attribute(value: Any) -> Any:
-    if isinstance(value, str) and _ARRAY.fullmatch(value):
-        return tuple(map(int, _INTEGERS.findall(re.sub(r"i\d+", "", value))))
-    return value
 
 
 _FILL, _OTHER_FILL = 0xFF, 0x33  # bytes of unwritten memory: NaN, and small positive numbers
