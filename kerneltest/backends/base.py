@@ -13,6 +13,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
+from kerneltest.plan.production_sizes import PositionCodedArray
 from kerneltest.trace.local_kernels import exchange_in
 from kerneltest.trace.tracing import Traced, device_problem
 
@@ -51,26 +52,13 @@ class OutputSamples:
     unwritten: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
-class ProceduralArray(Protocol):
-    """An array argument whose elements are computed from their indices."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def dtype(self) -> DType: ...
-
-    def at(self, indices: Sequence[Any], xp: Any = np) -> Any:
-        """Returns elements by 64-bit indices of each axis, which broadcast; `xp` is `numpy` or `jax.numpy`."""
-
-
 class ProductionExecutable(Protocol):
     """A kernel prepared for production sizes, with the rounding of its machine."""
 
     @property
     def precision(self) -> Precision: ...
 
-    def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
+    def run(self, leaves: Sequence[PositionCodedArray]) -> tuple[OutputSamples, ...]:
         """Returns some elements of each output. Failure: it is wrong; `unavailable` if it cannot run at these sizes."""
 
 
@@ -136,6 +124,7 @@ class Backend(ABC):
         with only some families, but each at least once.
       runs_jaxpr: it runs the whole traced function as it is, so that rewritten functions can be run as well.
       supports_scale: it can run a kernel at production sizes, by `prepare_at_scale`.
+      device_platform: the platform of JAX's device that it needs; "" for any.
       platform: the platform for which kernels are traced: `cuda`, `rocm`, `tpu` or a TPU generation; "" for any.
     """
 
@@ -144,10 +133,11 @@ class Backend(ABC):
     costly: ClassVar[bool] = False
     runs_jaxpr: ClassVar[bool] = False
     supports_scale: ClassVar[bool] = False
+    device_platform: ClassVar[str] = ""
 
     def unavailable(self) -> str:
-        """Returns why this machine cannot serve it, or "". The default checks that JAX finds a device of any kind."""
-        return device_problem()
+        """Returns why this machine cannot serve it, or "". The default checks that JAX finds a device."""
+        return device_problem(self.device_platform)
 
     def unsupported_reason(self, traced: Traced) -> str:
         """Returns why it is not applicable to a kernel, whatever the values, or ""."""

@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kerneltest.backends.base import Backend, DelegatingBackend, Executable, OutputSamples, ProceduralArray
+from kerneltest.backends.base import Backend, DelegatingBackend, Executable, OutputSamples
 from kerneltest.backends.jitted import compile_for, mesh_problem, running_failure
 from kerneltest.core.children import ask_nvidia_smi, ask_rocm_smi
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA, Precision
 from kerneltest.core.targets import WHEELS, Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.plan.production_sizes import sample_positions
+from kerneltest.plan.production_sizes import PositionCodedArray, sample_positions
 from kerneltest.trace.jax_compat.jax_triton import jax_triton_problem
 from kerneltest.trace.partial_arrays import axis_indices
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
@@ -38,8 +38,7 @@ class DeviceAtScale:
     device: Any
     precision: Precision
 
-    def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
-        """Returns some elements of each output. Failure: too little memory (`unavailable`), or the kernel's own."""
+    def run(self, leaves: Sequence[PositionCodedArray]) -> tuple[OutputSamples, ...]:
         jitted = compile_for(self.traced, self.device, self.precision, interpret=False)
         self._check_memory(jitted.compiled)
         try:
@@ -68,7 +67,7 @@ class DeviceAtScale:
 
 
 # Returns all elements of an argument, computed on the device with 64-bit indices: it may have more than 2^31.
-def _materialize(leaf: ProceduralArray) -> Any:
+def _materialize(leaf: PositionCodedArray) -> Any:
     with jax.enable_x64(True):
 
         def fill() -> Any:

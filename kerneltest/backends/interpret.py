@@ -21,7 +21,7 @@ from kerneltest.trace.jaxpr_digest import equation_kinds
 from kerneltest.trace.local_kernels import exchange_in
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.runnable import uses_outer_references
-from kerneltest.trace.tracing import Traced, device_problem, kernel_device
+from kerneltest.trace.tracing import Traced, kernel_device
 
 LOSES_OUTER_WRITES = jax.__version_info__ < (0, 12)
 
@@ -33,9 +33,7 @@ class Interpret(Backend):
     id: str
     tier = Tier.INTERPRET
     runs_jaxpr = True
-
-    def unavailable(self) -> str:
-        return device_problem("cpu")
+    device_platform = "cpu"
 
     def unsupported_reason(self, traced: Traced) -> str:
         if "mosaic_gpu" in traced.dialects:

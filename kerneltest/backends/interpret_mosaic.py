@@ -27,7 +27,7 @@ from kerneltest.trace.partial_arrays import FilledCall, FilledRun, PartialKernel
 from kerneltest.trace.platform_dispatch import DIALECT_MODULES, INTERPRETED_TPU, abstract_platform
 from kerneltest.trace.rewrite import rewrite_for_interpreter
 from kerneltest.trace.runnable import refuse_outer_references
-from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
+from kerneltest.trace.tracing import Call, Traced, kernel_device
 
 # Languages that each dialect excludes. A kernel for TPUs may leave its language open.
 _FOREIGN = {"mosaic_gpu": {"triton", "mosaic_tpu", "any"}, "mosaic_tpu": {"triton", "mosaic_gpu"}}
@@ -41,13 +41,11 @@ class InterpretMosaic(Backend):
     dialect: str  # of the kernels it runs, `mosaic_gpu` or `mosaic_tpu`
     tier = Tier.INTERPRET
     costly = True
+    device_platform = "cpu"
 
     @property
     def platform(self) -> str:
         return INTERPRETED_TPU if self.dialect == "mosaic_tpu" else "cuda"
-
-    def unavailable(self) -> str:
-        return device_problem("cpu")
 
     def unsupported_reason(self, traced: Traced) -> str:
         foreign = traced.foreign_dialect(_FOREIGN[self.dialect])

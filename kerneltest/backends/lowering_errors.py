@@ -1,9 +1,10 @@
 """Errors of JAX's lowering rules and of compilers, explained to the author of a kernel."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -71,6 +72,21 @@ class Excess:
 def format_size(size: int) -> str:
     """Returns a number of bytes with its unit."""
     return f"{size / MIB:.3g} MiB" if size >= MIB else f"{size / KIB:.3g} KiB"
+
+
+_MOST_ARRAYS = 4  # that a message lists
+
+
+def largest_arrays(arrays: Iterable[Any]) -> str:
+    """Returns the largest of some arrays, each with a `size`, in words."""
+    ordered = sorted(arrays, key=lambda array: -array.size)
+    others = len(ordered) - _MOST_ARRAYS
+    return "; ".join(map(str, ordered[:_MOST_ARRAYS])) + (f"; and {others} more" if others > 0 else "")
+
+
+def part_that_fits(needed: int, available: int) -> str:
+    """Returns the largest of 1/2, 1/4, ... of a need that is available."""
+    return f"1/{1 << (-(-needed // available) - 1).bit_length()}"
 
 
 # A text with a place for each group of a pattern, or a function of the groups.

@@ -237,11 +237,7 @@ _METADATA = frozenset("size result_type may_share_memory iscomplexobj isrealobj 
 
 
 def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) -> Operand:
-    """Applies a NumPy function to tracked arrays.
-
-    Raises:
-      UntrackedError: it is unknown how the function rounds.
-    """
+    """Applies a NumPy function to tracked arrays; UntrackedError if its rounding is unknown."""
     try:
         return _call_tracked(func, args, kwargs)
     except UntrackedError:
@@ -429,16 +425,14 @@ _axis_rule(
 )
 _axis_rule("expand_dims", lambda s, shape, axis: s.reshape(len(s), *np.expand_dims(np.empty(shape, bool), axis).shape))
 _axis_rule("squeeze", lambda s, shape, axis=None: s.reshape(len(s), *np.squeeze(np.empty(shape, bool), axis).shape))
-_axis_rule(
-    "broadcast_to",
-    lambda s, old, shape: np.broadcast_to(
-        s.reshape(len(s), *(1,) * (len(_shape_tuple(shape)) - len(old)), *old), (len(s), *_shape_tuple(shape))
-    ),
-)
 
 
-def _shape_tuple(shape: Operand) -> tuple[int, ...]:
-    return tuple(shape) if isinstance(shape, (tuple, list)) else (int(shape),)
+def _broadcast_samples(s: Array, old: tuple[int, ...], shape: Operand) -> Array:
+    new = np.broadcast_to(np.empty(old, bool), shape).shape
+    return np.broadcast_to(s.reshape(len(s), *(1,) * (len(new) - len(old)), *old), (len(s), *new))
+
+
+_axis_rule("broadcast_to", _broadcast_samples)
 
 
 @rule("where")

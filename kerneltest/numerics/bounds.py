@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kerneltest.core.details import Stated
-from kerneltest.core.dtypes import TF32, Array, FloatFormat
+from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.core.verdicts import Verdict
@@ -49,7 +49,6 @@ class Bound:
     accumulate: FloatFormat = FLOAT32
 
     def at(self, precision: Precision) -> Array:
-        """Returns the bound on a backend: float64, in the output's shape."""
         underflow = self.accumulate.smallest_normal if precision.flushes else self.accumulate.smallest_subnormal / 2
         total = self.fixed + self.roundings * underflow
         if (u := precision.operand_roundoff("float32")) and self.products is not None and self.operands is not None:
@@ -83,17 +82,13 @@ class OracleCase:
 
 
 def gamma(n: int, u: float) -> float:
-    """Returns how far n roundings may move a result, relative to the size of its terms.
+    """Returns how far n roundings, of unit roundoff u each, may move a result, relative to the size of its terms.
 
     `n u / (1 - n u)` (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., lemma 3.1) while that is below
     1. Beyond that the lemma guarantees no digit. The result is then `exp(l sqrt(n) u + n u^2 / (1 - u)) - 1`, which
     fails with probability `FAILURE` if roundings are independent with mean zero, with l from
     `2 n exp(-l^2 (1 - u)^2 / 2) = FAILURE` (Higham and Mary, "A new approach to probabilistic rounding error analysis",
     2019, theorem 3.1). A sum that stagnates violates that assumption and exceeds it.
-
-    Args:
-      n: the number of roundings.
-      u: the unit roundoff of each.
     """
     if 2 * n * u < 1:
         return n * u / (1 - n * u)
@@ -106,11 +101,6 @@ def scale_magnitudes(factor: float, magnitudes: Array) -> Array:
     """Returns `factor * magnitudes`, and zero for zero magnitudes even if the factor is infinite."""
     with np.errstate(all="ignore"):
         return np.where(magnitudes == 0, 0.0, factor * magnitudes)
-
-
-def saturate_tf32(magnitudes: Array) -> Array:
-    """Returns `magnitudes`, infinite where they overflow in TF32."""
-    return np.where(magnitudes >= TF32.overflow, np.inf, magnitudes)
 
 
 def distance(near: Array, value: Array) -> Array:

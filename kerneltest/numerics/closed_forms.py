@@ -10,18 +10,13 @@ import numpy as np
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, is_float
 from kerneltest.core.failures import DeclarationError
 from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.bounds import Bound, OracleCase, distance, gamma, magnitude, saturate_tf32, scale_magnitudes
+from kerneltest.numerics.bounds import Bound, OracleCase, distance, gamma, magnitude, scale_magnitudes
 
 
 def ulp_bounds(values: Sequence[Array], n: float, fmt: FloatFormat) -> tuple[Bound, ...]:
-    """Returns `|error| <= n u |f(x)|` for each output, u being twice the unit roundoff of `fmt`.
+    """Returns `|error| <= n u |f(x)|`, n ulps, for each output, u being twice the unit roundoff of `fmt`.
 
     Source: the definition of an ulp in Muller et al., Handbook of Floating-Point Arithmetic, 2nd ed., section 2.3.
-
-    Args:
-      values: the oracle's outputs.
-      n: the error in ulps.
-      fmt: the format of the kernel's arithmetic.
     """
     return tuple(
         Bound(n * 2 * fmt.unit_roundoff * magnitude(value), roundings=2 * n, accumulate=fmt) for value in values
@@ -53,15 +48,13 @@ def reduction_bound(
     Args:
       terms: the terms x. Special values count as zero: they reach only sums that are special themselves.
       dims: the name of each axis of `terms`.
-      over: the dims that are summed over.
-      n: the number of terms of a sum, which is the product of their lengths.
+      over: the dims that are summed over; n is the product of their lengths.
       fmt: the format in which they are summed.
-      shape: the output's shape.
       output: the output's dims, separated by spaces; by default the dims that remain, in their order, then any further
         axes.
 
     Raises:
-      ValueError: the sums do not broadcast to `shape`.
+      DeclarationError: the sums do not broadcast to `shape`.
     """
     summed = tuple(i for i, dim in enumerate(dims) if dim in over)
     remaining = [dim for dim in dims if dim not in over]
@@ -120,16 +113,12 @@ def inner_product_bound(
     Args:
       operands: the operands by path, float64, in the order of their declaration.
       dims: the name of each axis of each operand.
-      over: the dims that are summed over, each in exactly two operands.
-      fmt: the accumulation format.
-      shape: the output's shape.
-      slope: the greatest slope of the function applied to the sum.
       output: the output's dims, separated by spaces; by default those of the first operand, then the new ones of the
         second, and so on.
       exact_operands: whether no backend may round operands.
 
     Raises:
-      ValueError: the products do not have the shape `shape`.
+      DeclarationError: the products do not have the shape `shape`.
     """
     chains = list(_chains(operands, dims, over))
     terms = max(chain.terms for chain in chains) + len(chains) - 1 + _EPILOGUE
@@ -162,7 +151,6 @@ class _Chain:
 
     @property
     def outer(self) -> list[str]:
-        """The dims of the result, in the order of the operands."""
         return [dim for dim in dict.fromkeys(itertools.chain(*self.dims)) if dim not in self.over]
 
     @property
@@ -196,7 +184,8 @@ class _Chain:
         products = len(self.sizes) - 1
         factor = products * (1 + _COARSEST) ** (2 * (products - 1))  # (1 + v)^(2 q) - 1 <= factor (2 v + v^2)
         product = _einsum(self.dims, self.sizes, kept)
-        rounded = factor * _einsum(self.dims, [saturate_tf32(size) for size in self.sizes], kept)
+        saturated = [np.where(size >= TF32.overflow, np.inf, size) for size in self.sizes]
+        rounded = factor * _einsum(self.dims, saturated, kept)
         return product, rounded, self._underflow_weights(kept)
 
     # The sum, over some of the operands and products of them, of the factors of each.
@@ -253,7 +242,7 @@ def conditioned_bounds(
     """Returns the bound of a backward-stable kernel, which is exact for inputs perturbed by a few roundings.
 
     `|error| <= factor * (max_s |f(x(1 + u e_s)) - f(x)| + u |f(x)|) + gamma_n |f(x)|`, with u the unit roundoff of the
-    format, e_s random signs, and n the number of terms of the sums behind an element.
+    format, e_s random signs, and n the number of `terms` of the sums behind an element.
 
     Source: the first term estimates the componentwise condition number by sampling (Kenney and Laub, "Small-sample
     statistical condition estimates", 1994). The error of a stable algorithm is a small multiple of it by the backward
@@ -261,16 +250,10 @@ def conditioned_bounds(
     of one sign see section 3.1 there.
 
     Args:
-      case: the oracle's side of the case.
       factor: the number of roundings that may act as one worst perturbation.
-      terms: n.
-      fmt: the format of the kernel's arithmetic.
       samples: the number of random perturbations.
       normwise: whether inputs are moved relative to the norm of their columns as well, as by algorithms of linear
         algebra (sections 9.3 and 19.3 there).
-
-    Returns:
-      A bound for each output.
     """
     u = fmt.unit_roundoff
     rng = np.random.Generator(np.random.PCG64(0))
@@ -307,20 +290,12 @@ def reference_bounds(
 ) -> tuple[Bound, ...]:
     """Returns a multiple of the error of a reference implementation in the kernel's own precision.
 
-    `|error| <= factor * max(|g(x) - f(x)| over all elements, u max |f(x)|)`, with g the reference and f the oracle. The
-    maximum over elements and the floor of one rounding keep the bound from collapsing if the reference happens to be
-    exact.
+    `|error| <= factor * max(|g(x) - f(x)| over all elements, u max |f(x)|)`, with `results` g(x) of the reference,
+    `values` f(x) of the oracle, and u the largest unit roundoff of the float arguments' `formats`, or that of float32.
+    The maximum over elements and the floor of one rounding keep the bound from collapsing if the reference happens to
+    be exact.
 
     Source: the practice of attention kernels (Dao, FlashAttention's tests), with that floor added.
-
-    Args:
-      results: the outputs g(x), as float64.
-      values: the oracle's outputs f(x).
-      formats: those of the float arguments; u is the largest of their unit roundoffs, or that of float32 without any.
-      factor: how many times as inaccurate as the reference the kernel may be.
-
-    Returns:
-      A bound for each output.
     """
     u = max((fmt.unit_roundoff for fmt in formats), default=FLOAT32.unit_roundoff)
     bounds = []

@@ -36,13 +36,8 @@ def unsigned_view(x: Array) -> Array:
     return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "i" else x
 
 
-def as_unsigned_operands(compute: Compute) -> Compute:
-    """Returns a computation on two operands viewed as unsigned integers."""
-    return lambda a, b: compute(unsigned_view(a), unsigned_view(b))
-
-
 def as_unsigned(compute: Compute) -> Compute:
-    """The same, whose result is viewed in the dtype of the operands again."""
+    """Returns a computation on operands viewed as unsigned integers, whose result is viewed in their dtype again."""
     return lambda a, b: compute(unsigned_view(a), unsigned_view(b)).view(a.dtype)
 
 

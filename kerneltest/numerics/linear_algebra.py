@@ -18,7 +18,6 @@ the norm of a column or of the matrix (Higham, Accuracy and Stability of Numeric
 Row 0 stays exact. Vectors of which only the direction is determined get the sign that they have in row 0.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -84,7 +83,6 @@ class _Operands:
         return self.rounding.move_elements(stack, size(stack), self.like.compute, _MOVED)
 
     def rounded(self, values: Array) -> SampledArray:
-        """Returns results as a tracked array."""
         fmt = self.like.compute
         return self.like.with_samples(self.rounding.round_result(np.array(values, np.float64), 0.0, fmt))
 
@@ -149,10 +147,22 @@ def _solve(a: Operand, b: Operand) -> Operand:
     return made.with_samples(made.samples[..., 0]) if vector else made
 
 
-@rule("linalg.det")
-def _det(a: Operand) -> Operand:
-    own = _Operands("det", a)
-    return own.rounded(own.in_samples(_LINALG.det, own.moved(0, _of_elimination)))
+# A function of one array that LAPACK evaluates as it is.
+def _stable(name: str, size: Size) -> Rule:
+    def evaluate(a: Operand, *args: Option, **kwargs: Option) -> Operand:
+        own = _Operands(name, a)
+        function = getattr(_LINALG, name)
+        return own.rounded(own.in_samples(lambda moved: function(moved, *args, **kwargs), own.moved(0, size)))
+
+    return evaluate
+
+
+RULES |= {
+    "linalg.det": _stable("det", _of_elimination),
+    "linalg.cholesky": _stable("cholesky", _of_diagonal),
+    "linalg.eigvalsh": _stable("eigvalsh", _of_symmetric),
+    "linalg.svdvals": lambda x: _LINALG.svd(x, compute_uv=False),
+}
 
 
 @rule("linalg.slogdet")
@@ -182,13 +192,6 @@ def _log_pivots(matrices: Array) -> Array:
     return total
 
 
-@rule("linalg.cholesky")
-def _cholesky(a: Operand, /, *, upper: bool = False) -> Operand:
-    own = _Operands("cholesky", a)
-    made = own.in_samples(functools.partial(_LINALG.cholesky, upper=upper), own.moved(0, _of_diagonal))
-    return own.rounded(made)
-
-
 @rule("linalg.qr")
 def _qr(a: Operand, mode: str = "reduced") -> Operand:
     if mode not in ("reduced", "complete", "r"):
@@ -212,12 +215,6 @@ def _eigh(a: Operand, UPLO: str = "L") -> Operand:  # noqa: N803
     return type(found)(own.rounded(values), own.rounded(moved))
 
 
-@rule("linalg.eigvalsh")
-def _eigvalsh(a: Operand, UPLO: str = "L") -> Operand:  # noqa: N803
-    own = _Operands("eigvalsh", a)
-    return own.rounded(own.in_samples(lambda moved: _LINALG.eigvalsh(moved, UPLO), own.moved(0, _of_symmetric)))
-
-
 @rule("linalg.svd")
 def _svd(a: Operand, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Operand:
     if hermitian:
@@ -232,9 +229,6 @@ def _svd(a: Operand, full_matrices: bool = True, compute_uv: bool = True, hermit
     of_right[..., :paired] = of_left[..., :paired]  # a pair turns together
     turned = own.rounded(left * of_left[..., None, :]), own.rounded(values), own.rounded(right * of_right[..., None])
     return type(found)(*turned)
-
-
-RULES["linalg.svdvals"] = lambda x: _LINALG.svd(x, compute_uv=False)
 
 
 # The factors of the pseudo-inverses of matrices, moved, whose singular values beyond a rank are dropped in all samples.

@@ -97,13 +97,9 @@ def _expand_ellipsis(part: str, hidden: int) -> list[str]:
 def product(
     left: Operand, one: list[str], right: Operand, two: list[str], out: list[str], *, scaled: bool = False
 ) -> SampledArray:
-    """Returns the sum of the products of two arrays over all letters that `out` lacks.
+    """Returns the sum of the products of two arrays over all letters that `out` lacks; `one` and `two` are their axes.
 
-    Args:
-      left, right: the arrays, at least one of which is tracked.
-      one, two: a letter for each of their axes.
-      out: the letters of the result's axes.
-      scaled: whether a factor of the result is multiplied into an operand before that is rounded.
+    If it is `scaled`, a factor of the result is multiplied into an operand before that is rounded.
     """
     left, right = round_constants((left, right))
     left, one = _sum_unshared(left, one, two, out)
@@ -173,15 +169,8 @@ def largest_aligned(left: Array, right: Array, fmt: FloatFormat) -> Array:
     """Returns about the size to which a machine aligns the terms of matrix products, if the operands decide it.
 
     It takes zeros and subnormal numbers, which have the same exponent bits, for numbers of the least normal size. So a
-    zero beside a large number costs digits of the other terms.
-
-    Args:
-      left: (..., rows, inner).
-      right: (..., inner, columns).
-      fmt: the format of both.
-
-    Returns:
-      (..., rows, columns), or of lengths 1; 0 where all numbers are normal.
+    zero beside a large number costs digits of the other terms. The sizes of (..., rows, inner) and (..., inner,
+    columns) are (..., rows, columns), or of lengths 1; 0 where all numbers are normal.
     """
     one, two = np.abs(left), np.abs(right)
     low, other = (x < fmt.smallest_normal for x in (one, two))

@@ -109,15 +109,10 @@ def pull_back(
     outputs: Sequence[tuple[SampledArray, SampledArray, FloatFormat]],
     wanted: Sequence[SampledArray],
 ) -> list[Operand]:
-    """Returns the cotangents of arrays, each None if no output depends on the array.
+    """Returns the cotangents of the `wanted` arrays, each None if no output depends on the array.
 
-    Args:
-      tape: the operations, in their order.
-      outputs: outputs, with their cotangents and the formats in which they are stored.
-      wanted: the inputs whose cotangents are computed.
-
-    Raises:
-      UntrackedError: the derivative of an operation is unknown.
+    Outputs come with their cotangents and the formats in which they are stored. UntrackedError if the derivative of an
+    operation is unknown.
     """
     cotangents: dict[int, Operand] = {id(output): cotangent for output, cotangent, _ in outputs}
     known_strays: dict[int, Array] = {}
@@ -261,20 +256,15 @@ _RULES: dict[str, Rule] = {
     "arctan": lambda g, out, a: (g / (1 + a * a),),
     "arcsin": lambda g, out, a: (g / np.sqrt(1 - a * a),),
     "arccos": lambda g, out, a: (-g / np.sqrt(1 - a * a),),
-    "absolute": lambda g, out, a: (g * _signs(g, a),),
-    "fabs": lambda g, out, a: (g * _signs(g, a),),
-    "maximum": _pull_back_selection,
-    "minimum": _pull_back_selection,
-    "fmax": _pull_back_selection,
-    "fmin": _pull_back_selection,
+    **dict.fromkeys(("absolute", "fabs"), lambda g, out, a: (g * _signs(g, a),)),
+    **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), _pull_back_selection),
     "logaddexp": lambda g, out, a, b: (g * np.exp(a - out), g * np.exp(b - out)),
     "hypot": lambda g, out, a, b: (g * (a / out), g * (b / out)),
     "cast": lambda g, out, a: (g,),
     "where": lambda g, out, condition, a, b: (None, np.where(condition, g, 0.0), np.where(condition, 0.0, g)),
     "add.reduce": _sum,
     "multiply.reduce": _product_of,
-    "maximum.reduce": _pull_back_extremum,
-    "minimum.reduce": _pull_back_extremum,
+    **dict.fromkeys(("maximum.reduce", "minimum.reduce"), _pull_back_extremum),
     "add.accumulate": lambda g, out, a, axis: (
         np.flip(np.add.accumulate(np.flip(g, axis - 1), axis=axis - 1), axis - 1),
     ),

@@ -52,11 +52,8 @@ def bound_from_spread(value: Array, found: Spread, u: float) -> Array:
 
     Args:
       value: the oracle's output f, float64.
-      found: its spread, with deviations s.
+      found: its spread, with deviations s; where it is lost, the bound is infinite.
       u: the unit roundoff of the kernel's arithmetic.
-
-    Returns:
-      float64, in the output's shape; infinite where the spread is lost.
     """
     size = magnitude(value)
     with np.errstate(all="ignore"):
@@ -80,14 +77,6 @@ def shares_of_bound(found: tuple[ErrorShare, ...], limit: Array, moved: Spread) 
 
 
 @runtime_checkable
-class ItemizedLimit(Protocol):
-    """A limit that can say which operations contribute to it."""
-
-    def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
-        """Returns the parts of the bound, the largest first; () if they are unknown."""
-        ...
-
-
 class SampledLimit(Protocol):
     """A limit that is made of samples."""
 
@@ -95,36 +84,49 @@ class SampledLimit(Protocol):
         """Returns how far they are apart."""
         ...
 
+    def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
+        """Returns the parts of the bound that operations make, the largest first; () if they are unknown."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RoundingLimit:
-    """The bound of one output from the oracle's rounding."""
+    """The bound of one output from the rounding of the oracle and of its other forms: the widest that is known."""
 
     samples: "OracleSamples"  # the samples of all outputs of the case
     output: int  # the index of the output
+    forms: "tuple[RoundingLimit, ...]" = ()  # the limits of the oracle's other forms, on the same output
 
     def at(self, precision: Precision) -> Array:
-        """Returns the largest absolute error of each element before it is rounded to the output's dtype.
+        bound = self._own_bound(precision)
+        for form in self.forms:
+            with np.errstate(invalid="ignore"):
+                gap = np.abs(form.value - self.value)
+            other = form.at(precision) + np.where(np.isfinite(gap), gap, 0.0)
+            bound = np.where(np.isfinite(other), np.maximum(bound, other), bound)
+        return bound
 
-        It is infinite for elements that are not checked.
-        """
-        value = np.asarray(self.samples.case.values[self.output], np.float64)
-        return bound_from_spread(value, self.spread(precision), (self.samples.compute or FLOAT32).unit_roundoff)
+    def _own_bound(self, precision: Precision) -> Array:
+        return bound_from_spread(self.value, self.spread(precision), (self.samples.compute or FLOAT32).unit_roundoff)
+
+    @property
+    def value(self) -> Array:
+        return np.asarray(self.samples.case.values[self.output], np.float64)
 
     def spread(self, precision: Precision) -> Spread:
-        """Returns how far the samples of the output are apart."""
         return self.samples.at(precision).spreads[self.output]
 
     def alternatives(self, precision: Precision) -> tuple[Array, ...]:
         """Returns the other correct results of an integer or boolean output: those of the samples."""
-        return self.spread(precision).alternatives
+        others = (alternative for form in self.forms for alternative in form.alternatives(precision))
+        return (*self.spread(precision).alternatives, *others)
 
     def note(self, precision: Precision) -> str:
         """Returns which operation of the oracle could not be tracked, or ""."""
-        return self.samples.at(precision).note
+        notes = (self.samples.at(precision).note, *(form.note(precision) for form in self.forms))
+        return next(filter(None, notes), "")
 
     def is_sampled(self, precision: Precision) -> bool:
-        """Returns whether the oracle's rounding could be sampled."""
         return self.samples.at(precision).sampled
 
     def functions(self) -> frozenset[str]:
@@ -133,9 +135,16 @@ class RoundingLimit:
         return FUNCTIONS & {name for attribute, name in answers if attribute == "approximated"}
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
-        """Returns the parts of the bound, the largest first; () if the oracle is not sampled in one evaluation."""
+        bounds = [self._own_bound(precision), *(form.at(precision) for form in self.forms)]
+        widest = max(range(len(bounds)), key=lambda number: _width(bounds[number]))
+        if widest > 0:
+            return self.forms[widest - 1].shares(precision)
         found = self.samples.shares(precision, self.output)
         return shares_of_bound(found, self.at(precision), self.spread(precision))
+
+
+def _width(bound: Array) -> float:
+    return float(bound[np.isfinite(bound)].sum())
 
 
 # The ways to sample an oracle: all rows in one evaluation, the same with plain integers, or one evaluation a row.
@@ -310,8 +319,7 @@ def rounding_bounds(
 def sample_together(limits: Iterable[Sequence[Limit] | None]) -> None:
     """Lets cases of one signature share evaluations of the oracle, if they differ only in float leaves.
 
-    Args:
-      limits: the limits of each case's outputs; those of other error models are ignored.
+    Of each case it gets the limits of the outputs, among which those of other error models are ignored.
     """
     batches: dict[object, list[OracleSamples]] = {}
     for outputs in limits:
@@ -356,46 +364,12 @@ def formula_bounds(
 ) -> tuple[RoundingLimit, ...]:
     """Returns the bound of each output of a kernel that is evaluated in float64.
 
-    Args:
-      case: the oracle's side of the case.
-      functions: the relative errors of functions that the kernel approximates.
-      fmt: `FORMULA_FORMAT`, for `FORMULA_PRECISION`, or `FLOOR_FORMAT`, for `FLOOR_PRECISION`.
+    The format is `FORMULA_FORMAT`, for `FORMULA_PRECISION`, or `FLOOR_FORMAT`, for `FLOOR_PRECISION`.
     """
     return rounding_bounds(replace(case, formats=dict.fromkeys(case.formats, fmt)), fmt, True, functions)
 
 
 # Bounds from several forms of one oracle, which are equal but for their rounding.
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedLimit(RoundingLimit):
-    """The bound of one output from the rounding of all forms of the oracle: the widest that is known."""
-
-    forms: tuple[RoundingLimit, ...]  # the limits of the other forms, on the same output
-
-    def at(self, precision: Precision) -> Array:
-        bound = RoundingLimit.at(self, precision)
-        for form in self.forms:
-            one, same = (np.asarray(each.samples.case.values[each.output], np.float64) for each in (self, form))
-            with np.errstate(invalid="ignore"):
-                gap = np.abs(one - same)
-            other = form.at(precision) + np.where(np.isfinite(gap), gap, 0.0)
-            bound = np.where(np.isfinite(other), np.maximum(bound, other), bound)
-        return bound
-
-    def alternatives(self, precision: Precision) -> tuple[Array, ...]:
-        others = (alternative for form in self.forms for alternative in form.alternatives(precision))
-        return (*RoundingLimit.alternatives(self, precision), *others)
-
-    def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
-        widest = max(self.forms, key=lambda form: _width(form.at(precision)))
-        if _width(widest.at(precision)) > _width(RoundingLimit.at(self, precision)):
-            return widest.shares(precision)
-        return RoundingLimit.shares(self, precision)
-
-    def note(self, precision: Precision) -> str:
-        notes = (RoundingLimit.note(self, precision), *(form.note(precision) for form in self.forms))
-        return next(filter(None, notes), "")
 
 
 def joined_bounds(
@@ -405,30 +379,15 @@ def joined_bounds(
     exact_dots: bool,
     functions: Mapping[str, float],
 ) -> tuple[RoundingLimit, ...]:
-    """Returns a bound for each output from the rounding of an oracle and of other forms of it.
-
-    Args:
-      case: the oracle's side of the case.
-      forms: the same case for each of the other forms.
-      compute: the format of elementwise arithmetic; None for that of the arguments that take part.
-      exact_dots: whether no backend may round operands of products.
-      functions: the relative errors of functions that the kernel approximates.
+    """Returns a bound for each output from the rounding of an oracle and of other forms of it (see `OracleSamples`).
 
     Raises:
       Failure: a form differs from the oracle by more than the rounding of both in float64.
     """
     for form in forms:
         _check_equal(case, form)
-    first, *others = (rounding_bounds(each, compute, exact_dots, functions) for each in (case, *forms))
-    if not others:
-        return first
-    return tuple(
-        JoinedLimit(each.samples, each.output, tuple(same)) for each, *same in zip(first, *others, strict=True)
-    )
-
-
-def _width(bound: Array) -> float:
-    return float(bound[np.isfinite(bound)].sum())
+    limits = (rounding_bounds(each, compute, exact_dots, functions) for each in (case, *forms))
+    return tuple(replace(own, forms=tuple(others)) for own, *others in zip(*limits, strict=True))
 
 
 def _check_equal(case: OracleCase, form: OracleCase) -> None:

@@ -46,15 +46,7 @@ def accumulated_partial_sums(terms: Array, axis: int, total: Array, mass: Array)
 
 
 def product_partial_sums(left: Array, right: Array, total: Array, mass: Array, squares: Array) -> Array:
-    """Returns how large the partial sums of a matrix product are.
-
-    Args:
-      left: (..., rows, inner).
-      right: (..., inner, columns).
-      total: `left @ right`.
-      mass: `|left| @ |right|`.
-      squares: `left**2 @ right**2`.
-    """
+    """Returns how large the partial sums of a matrix product are; `squares` is `left**2 @ right**2`."""
     terms = left.shape[-1]
     if terms < 4 * _GROUPS:  # of few terms, any partial sum is nearly as large as that of any order
         return _largest_partial_sum(total, mass)
@@ -85,7 +77,6 @@ class Chain:
 
     @staticmethod
     def of(term: Array) -> "Chain":
-        """Returns the chain of a single term."""
         mantissa, exponent = np.frexp(np.where(np.isfinite(term), term, 0.0))
         digits = (np.abs(mantissa) * 2.0**53).astype(np.int64)
         grain = np.ldexp((digits & -digits).astype(np.float64), exponent - 53)
@@ -104,7 +95,6 @@ class Chain:
         )
 
     def map(self, change: Callable[[Array], Array]) -> "Chain":
-        """Returns the chain with its arrays changed."""
         return Chain(self.count, *map(change, (self.positive, self.negative, self.grain, self.rounded)))
 
     def partial_sums(self, total: Array, fmt: FloatFormat) -> Array:
@@ -202,13 +192,11 @@ class SampledArray:
         return self.rounding.compute or (next(iter(self.formats)) if len(self.formats) == 1 else FLOAT32)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
+    def shape(self) -> tuple[int, ...]:  # of one sample
         return tuple(self.samples.shape[1:])
 
     @property
     def ndim(self) -> int:
-        """The number of axes of one sample."""
         return self.samples.ndim - 1
 
 
@@ -237,10 +225,8 @@ def settle(operand: Operand) -> Operand:
 def round_constants(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
     """Returns operands with untracked numbers and large integers rounded as a kernel's arithmetic has them.
 
-    Numbers beyond the range of that arithmetic stay, since kernels write others in their place.
-
-    Returns:
-      The very same operands if all of these are representable.
+    They are the very same operands if all of these are representable, or beyond the range of that arithmetic: kernels
+    write other numbers in the place of such.
     """
     first = next(operand for operand in operands if isinstance(operand, SampledArray))
     like = first.with_samples(first.samples, join_formats(operands))
@@ -299,11 +285,7 @@ def align_samples(arrays: Iterable[Operand], ndim: int | None = None) -> list[Ar
 
 
 def axes_of(axis: Option, ndim: int) -> tuple[int, ...]:
-    """Returns the axes of the array of samples for NumPy's `axis` argument, in order.
-
-    Raises:
-      AxisError: there is no such axis.
-    """
+    """Returns the axes of the array of samples for NumPy's `axis` argument, in order; AxisError if there is none."""
     chosen = range(ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     for each in chosen:
         if not -ndim <= each < ndim:

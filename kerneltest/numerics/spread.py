@@ -41,6 +41,8 @@ def sample_cases(
 ) -> list[list[Array]]:
     """Evaluates an oracle on tracked arrays, for several cases at once, which differ only in float leaves.
 
+    It raises anything that the oracle raises, including `UntrackedError`; also if that treats the cases differently.
+
     Args:
       oracle: maps leaves by path to outputs.
       cases: the arguments of each case, float64, int64 or bool.
@@ -50,9 +52,6 @@ def sample_cases(
 
     Returns:
       For each case, the samples of each output, (rows or 1, *shape).
-
-    Raises:
-      Exception: anything that the oracle raises, including `UntrackedError`; also if it treats the cases differently.
     """
     rounding.cases = len(cases)
     given: dict[str, Operand] = dict(cases[0])
@@ -212,14 +211,13 @@ def error_shares(
     part of that element's spread, so that large elements do not outweigh small ones. If no element has a finite spread,
     a source counts by how many of them it turns into NaN or an infinity.
 
+    There are none if nothing moves the output, or it is not of floats.
+
     Args:
       evaluate: computes the output's samples with a rounding model.
       precision: the backend's arithmetic.
       compute: the format of elementwise arithmetic; None for that of the arguments.
       sources: those that a rounding model met in this very case.
-
-    Returns:
-      The shares above 0; () if nothing moves the output, or it is not of floats.
     """
     parts = {
         source: slice(1 + i * _ROWS_PER_SOURCE, 1 + (i + 1) * _ROWS_PER_SOURCE)

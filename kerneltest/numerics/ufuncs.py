@@ -43,11 +43,7 @@ _UNKNOWN = Ulps(4.5, source="assumed for functions that the table lacks")
 
 
 def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Option]) -> SampledArray:
-    """Applies a ufunc to operands, at least one of which is tracked.
-
-    Raises:
-      UntrackedError: it is unknown how the ufunc rounds.
-    """
+    """Applies a ufunc to operands, at least one of which is tracked; UntrackedError if its rounding is unknown."""
     first, name = next(each for each in inputs if isinstance(each, SampledArray)), ufunc.__name__
     if ufunc.signature or kwargs:
         raise UntrackedError(f"np.{name} with {', '.join(kwargs)}=" if kwargs else f"np.{name}")
@@ -208,11 +204,7 @@ _NEUTRAL = {"add": 0, "multiply": 1, "maximum": -np.inf, "minimum": np.inf, "log
 
 def reduce(ufunc: np.ufunc, array: SampledArray, axis: Option = 0, keepdims: Option = False,
            where: Option = True, initial: Option = None, **kwargs: Option) -> SampledArray:  # fmt: skip
-    """Returns `ufunc.reduce` over axes of a tracked array.
-
-    Raises:
-      UntrackedError: it is unknown how the reduction rounds.
-    """
+    """Returns `ufunc.reduce` over axes of a tracked array; UntrackedError if its rounding is unknown."""
     keepdims, axes, name = bool(keepdims), axes_of(axis, array.ndim), f"{ufunc.__name__}.reduce"
     if ufunc is np.logaddexp:
         return _reduce_logaddexp(array, axis, keepdims)
@@ -311,11 +303,7 @@ def _sequential_sum(array: SampledArray, values: Array, axes: tuple[int, ...], s
 
 
 def accumulate(ufunc: np.ufunc, array: SampledArray, axis: int) -> SampledArray:
-    """Returns `ufunc.accumulate` along an axis of a tracked array.
-
-    Raises:
-      UntrackedError: it is unknown how the accumulation rounds.
-    """
+    """Returns `ufunc.accumulate` along an axis of a tracked array; UntrackedError if its rounding is unknown."""
     (at,) = axes_of(axis, array.ndim)
     exact = ufunc.accumulate(array.samples, axis=at)
     made, name = array.with_samples(exact), f"{ufunc.__name__}.accumulate"

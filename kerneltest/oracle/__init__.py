@@ -13,11 +13,6 @@ class _OraclePackage(ModuleType):
     """This package, which `@kt.oracle(...)` reaches by mistake."""
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
-        """Says what was meant.
-
-        Raises:
-          TypeError: always.
-        """
         raise TypeError("kt.oracle is a package of kerneltest; write @kt.oracle_for(kernel, ...) to pair a kernel")
 
 

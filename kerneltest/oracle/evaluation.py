@@ -130,7 +130,6 @@ def expect(
     """Evaluates the oracle on a case's array arguments, and again as often as the error model requires.
 
     Args:
-      pairing, signature: of the case.
       leaves: the array arguments in the kernel's dtypes, by path.
       outputs: shapes and dtypes of the kernel's outputs.
       bitwise: whether the outputs must be equal bit for bit.

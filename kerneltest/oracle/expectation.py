@@ -8,7 +8,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array, DType, ShapeDtype, float_format, is_float, widen
 from kerneltest.core.precision import Precision
 from kerneltest.numerics.bounds import Bound, Limit, magnitude
-from kerneltest.numerics.rounding_bounds import ItemizedLimit, RoundingLimit, SampledLimit
+from kerneltest.numerics.rounding_bounds import RoundingLimit, SampledLimit
 from kerneltest.numerics.spread import ErrorShare, median
 
 _NOISE = 2.0**-40  # of a typical input: 8,000 roundings of float64
@@ -120,17 +120,15 @@ class Expectation:
         return (self.flushed[output],) if precision.flushes and self.flushed is not None else ()
 
     def all_bounds(self, outputs: Sequence[ShapeDtype | Array], precision: Precision) -> Outputs:
-        """Returns `bound` of each output; `outputs` have their dtypes."""
         return tuple(self.bound(i, output.dtype, precision) for i, output in enumerate(outputs))
 
     def all_alternatives(self, precision: Precision) -> tuple[Outputs, ...]:
-        """Returns `alternatives` of each output."""
         return tuple(self.alternatives(i, precision) for i in range(len(self.values)))
 
     def shares(self, output: int, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of an output's bound, the largest first; () if they are unknown."""
         bound = self.bounds[output] if self.bounds is not None else None
-        return bound.shares(precision) if isinstance(bound, ItemizedLimit) else ()
+        return bound.shares(precision) if isinstance(bound, SampledLimit) else ()
 
     def note(self, precision: Precision) -> str:
         """Returns a note on what the bounds could not take into account, or ""."""

@@ -57,8 +57,6 @@ def gradients_by_slopes(
 
     Source: Squire and Trapp, "Using complex variables to estimate derivatives of real functions", 1998; the bound is
     that of `conditioned_bounds`, for the gradient as a function.
-
-    Args: as for `expect_gradients`.
     """
     wide = {path: widen(value) for path, value in leaves.items()}
     outputs = [v for v in evaluate(wide) if is_float(v.dtype)]
@@ -156,17 +154,15 @@ def expect_gradients(
     """Returns the expected value of `sum_j w_j df_j/dx` for each float leaf x.
 
     If the oracle can be tracked, a backward pass over its operations gives the gradient, and their rounding gives the
-    bound (`BackwardPass`). If not, both come from slopes at some elements (`gradients_by_slopes`).
+    bound (`BackwardPass`). If not, both come from slopes at some elements (`gradients_by_slopes`), chosen by `rng`.
 
     Args:
       evaluate: evaluates the oracle.
       leaves: the arguments in the kernel's dtypes, by path.
       cotangents: w, an array for each float output, in its dtype.
-      rng: chooses elements and perturbations.
       tracking: evaluates the oracle on tracked leaves; None if it cannot be tracked.
       outputs: the dtypes of the float outputs, which a kernel may store for its backward pass.
       paths: the paths of the leaves whose gradient is wanted; by default all float leaves.
-      functions: the relative errors of functions that the kernel approximates.
     """
     every, why = None, "it cannot be tracked"
     if tracking is not None:
@@ -224,7 +220,6 @@ class BackwardPass:
         return float_format(dtype) if self.compute == FLOAT32 else self.compute
 
     def exact(self) -> tuple[Array, ...]:
-        """Returns the gradient by each float leaf, float64."""
         return tuple(samples[0] for samples in self._samples(RoundingModel(XLA_CPU, rows=1, rows_by_source={})))
 
     def at(self, precision: Precision) -> SampledOutputs:
@@ -285,17 +280,14 @@ class GradientBound:
     value: Array  # the gradient by it
 
     def at(self, precision: Precision) -> Array:
-        """Returns the largest absolute error of each element before it is rounded."""
         moved = self.spread(precision)
         stored = _STORED_ROUNDINGS * self.backward.coarsest_roundoff * np.abs(self.value)
         return bound_from_spread(self.value, moved, self.backward.compute.unit_roundoff) + stored
 
     def spread(self, precision: Precision) -> Spread:
-        """Returns how far the samples of the gradient are apart."""
         return self.backward.at(precision).spreads[self.leaf]
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
-        """Returns the parts of the bound, the largest first."""
         found = self.backward.shares(precision, self.leaf)
         return shares_of_bound(found, self.at(precision), self.spread(precision))
 

@@ -53,7 +53,6 @@ class Case:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def fill(self, pairing: Pairing) -> dict[str, Array]:
-        """Returns the case's array arguments by path."""
         values: dict[str, Array] = {}
         entropy = self.entropy
         for path, slot in signature_slots(pairing, self.signature).items():

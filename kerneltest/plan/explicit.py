@@ -56,7 +56,6 @@ class ExplicitCase:
         return digest.hexdigest()[:16]
 
     def fill(self, pairing: Pairing) -> dict[str, Array]:
-        """Returns the array arguments by path."""
         return dict(self.arguments)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -82,7 +81,6 @@ class Recipe:
     changes: Sequence[tuple[int, float | int | bool]]
 
     def fill(self, slot: Slot) -> Array:
-        """Returns values of a slot's shape and dtype."""
         if self.family:
             values = FAMILIES[self.family].fill(slot, np.random.Generator(np.random.PCG64(self.seed)), True)
         else:
@@ -110,9 +108,7 @@ def signature_pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signa
     """Returns the signatures to draw from, shortest first, then by the order in which options are declared.
 
     They are some of the plan's signatures, dtypes taking turns, and a few with other lengths around and past the
-    blocks. They depend only on the arguments.
-
-    With a dtype, only its signatures are returned.
+    blocks; with a dtype, only its signatures.
     """
     names = [dtype] if dtype else list(signature_dtypes(pairing, depth))
     columns = [[s for s in signatures(pairing, depth) if s.dtype == name] for name in names]

@@ -72,8 +72,7 @@ class PositionCodedArray:
 def position_coded_arrays(pairing: Pairing, signature: Signature) -> dict[str, PositionCodedArray]:
     """Returns the contents of each array argument of a production signature, by path.
 
-    Raises:
-      Failure: `unavailable`; the elements of an argument do not follow from their positions.
+    Failure: `unavailable`; the elements of an argument do not follow from their positions.
     """
     lengths = {name: length for name, length in signature.dims if name in pairing.needs and length}
     places = itertools.product(*((0, length // 2, length - 1) for length in lengths.values()))
@@ -136,10 +135,8 @@ class RequiredPart:
 def required_part(pairing: Pairing, signature: Signature, place: Mapping[str, int]) -> RequiredPart:
     """Returns the part of the inputs that the output element at a place needs, as `needs` and `batch_dims` declare it.
 
-    Along dims without a position in `place`, the element needs everything.
-
-    Raises:
-      Failure: `oracle_error`; `needs` raises, or returns a slice that does not lie in the dim and contain the position.
+    Along dims without a position in `place`, the element needs everything. Failure: `oracle_error`; `needs` raises, or
+    returns a slice that does not lie in the dim and contain the position.
     """
     spans = {name: slice(0, length) for name, length in signature.dims}
     for name, position in place.items():

@@ -166,7 +166,6 @@ class Signature:
 
     @property
     def total_length(self) -> int:
-        """The sum of the lengths of all dims."""
         return sum(length for _, length in self.dims)
 
     @property
@@ -186,11 +185,9 @@ class Signature:
         return replace(self, dims=tuple(fitted.items()))
 
     def with_length(self, name: str, length: int) -> "Signature":
-        """Returns it with another length of a dim, and all others as they are."""
         return replace(self, dims=tuple({**dict(self.dims), name: length}.items()))
 
     def with_option(self, name: str, option: str) -> "Signature":
-        """Returns it with another option of a static argument."""
         return replace(self, statics=tuple({**dict(self.statics), name: option}.items()))
 
     def static_values(self, pairing: Pairing) -> dict[str, Scalar]:
@@ -208,7 +205,6 @@ class Signature:
         return {path: pairing.leaves[path] for path, _ in self.dtypes}
 
     def shape(self, leaf: ArrayArgument) -> tuple[int, ...]:
-        """Returns the lengths of an array argument."""
         lengths = dict(self.dims)
         return tuple(length_of(axis, lengths) for axis in leaf.shape)
 

@@ -81,10 +81,8 @@ def fill_derived(
 ) -> dict[str, Array]:
     """Returns all array arguments by path, with those that follow from others computed from these.
 
-    Their random numbers depend on the arrays that they follow from, and on `entropy`.
-
-    Raises:
-      ValueError: a derived argument does not have the declared shape.
+    Their random numbers depend on the arrays that they follow from, and on `entropy`. DeclarationError: one does not
+    have the declared shape.
     """
     known = {**pairing.option_values(dict(signature.statics)), **dict(signature.dims)}
     complete = dict(values)
@@ -204,8 +202,7 @@ def _largest_sum(pairing: Pairing, signature: Signature) -> int | None:
 def trace_oracle(pairing: Pairing, signature: Signature) -> list[Any] | None:
     """Returns the oracle's operations on ones, in order; None if it raises each time or a value escapes tracking.
 
-    Raises:
-      Failure: `oracle_error`: the oracle raised the first time, and not the second; or it hangs.
+    Failure: `oracle_error`: the oracle raised the first time, and not the second; or it hangs.
     """
     try:
         return _trace_once(pairing, signature)

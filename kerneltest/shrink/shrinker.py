@@ -214,8 +214,8 @@ def candidate_arguments(
 ) -> Iterator[Arguments]:
     """Yields arguments for a shorter signature: parts of the case's own, then the family's own values if there are any.
 
-    The parts begin at the start, end at the end, and begin at the worst element, known along some dims, and at the most
-    notable one.
+    The parts begin at the start, end at the end, and begin at the worst and at the most notable element. `worst` is the
+    index of the case's worst element along some dims.
     """
     old, new = dict(case.signature.dims), dict(signature.dims)
     notable = _notable_place(pairing, case)
@@ -357,9 +357,8 @@ def minimize(
     Candidates are tried in the same order each time, without those of another bug. Nothing that the search compiles
     stays in the cache. The watchdog of the cache's journal ends a candidate that hangs, as in a run.
 
-    Returns:
-      The smallest case. None if the case does not fail again, if it hung or crashed and so must not run again, or if
-      there is nothing to shrink: neither values nor a planned signature.
+    Returns None if the case does not fail again, if it hung or crashed and so must not run again, or if there is
+    nothing to shrink: neither values nor a planned signature.
     """
     try:
         arguments = item.group.arguments(item, case, cache)

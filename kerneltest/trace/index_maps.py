@@ -1,7 +1,7 @@
 """Index maps that select a block outside of its array, for which an interpreter substitutes another block."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -85,16 +85,10 @@ def blocks_of(equation: Equation, *, copied: bool) -> list[ArrayBlock]:
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
     start = mapping.num_index_operands  # scalars, which have no blocks
     references = {ref: number for number, ref in enumerate(body.invars[start:])}
-    accessed = frozenset(references.values() if copied else _accessed(unconditional_equations(body, references)))
+    accesses = ((access_parts(e), operands) for e, operands in unconditional_equations(body, references))
+    accessed = {operands[0] for parts, operands in accesses if parts is not None and parts.mask is None}
     blocks = enumerate(zip(mapping.block_mappings, parameter_names(body)[start:], strict=False))
-    return [ArrayBlock(each, name or f"argument {i}", copied) for i, (each, name) in blocks if i in accessed]
-
-
-def _accessed(equations: Iterable[tuple[Equation, list[int | None]]]) -> Iterator[int]:
-    for equation, operands in equations:
-        parts = access_parts(equation)
-        if parts is not None and parts.mask is None and operands[0] is not None:
-            yield operands[0]
+    return [ArrayBlock(each, name or f"argument {i}", copied) for i, (each, name) in blocks if copied or i in accessed]
 
 
 # The rule set of index maps.

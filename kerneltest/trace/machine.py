@@ -91,7 +91,6 @@ class RuleSet:
         """Notes that rows leave a loop without a fixed number of steps after so many."""
 
     def multiply(self, a: Array, b: Array, dtype: DType) -> Array:
-        """The product of matrices: `multiply_matrices`."""
         return multiply_matrices(a, b, dtype)
 
     def accumulate(self, total: Array, a: Array, b: Array, dtype: DType) -> Array:

@@ -127,7 +127,7 @@ def _broadcast(before: tuple[int, ...], after: tuple[int, ...], params: Params) 
 
 
 _MOVES: Mapping[str, Move] = {
-    **dict.fromkeys("reshape squeeze expand_dims copy copy_p".split(), lambda *_: (lambda at: at, lambda at: at)),
+    **dict.fromkeys(("reshape", "squeeze", "copy"), lambda *_: (lambda at: at, lambda at: at)),
     "transpose": _transpose,
     "slice": _slice,
     "broadcast_in_dim": _broadcast,

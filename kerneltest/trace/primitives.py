@@ -125,24 +125,22 @@ def _function(names: str, ulps: str | None = None, **fields: Any) -> Iterator[Pr
 
 
 def _table() -> Iterator[Primitive]:
-    yield from _rows(Kind.CALL, "jit pjit closed_call core_call call eval_jaxpr")
-    yield from _rows(Kind.CALL, "remat remat2 checkpoint")  # `jax.checkpoint`, whose name depends on JAX's version
-    yield from _rows(Kind.CALL, "xla_metadata_call composite")
-    yield from _rows(Kind.CALL, "custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call", rules=True)
-    yield from _rows(Kind.CALL, "remat_opt", rules=True)  # the forward rule of a `custom_vjp` with `optimize_remat`
+    yield from _rows(Kind.CALL, "jit closed_call call eval_jaxpr remat2 xla_metadata_call composite")
+    # `remat_opt` is the forward rule of a `custom_vjp` with `optimize_remat`.
+    yield from _rows(Kind.CALL, "custom_jvp_call custom_vjp_call custom_vmap_call remat_opt", rules=True)
     yield from _rows(Kind.LOOP, "scan while parallel_loop")
     yield from _rows(Kind.BRANCH, "cond")
     yield from _rows(Kind.KERNEL, "pallas_call core_map mpmd_map triton_kernel")
     yield from _rows(Kind.REGION, "run_scoped run_state", exact=True)
     yield from _rows(Kind.REGION, "emit_pipeline pipeline_body stage jaxpr_call shard_map custom_fusion")
 
-    yield from _rows(Kind.MOVE, "broadcast_in_dim broadcast_to reshape squeeze expand_dims transpose rev slice")
-    yield from _rows(Kind.MOVE, "concatenate split stack unstack repeat tile roll pad gather scatter")
-    yield from _rows(Kind.MOVE, "dynamic_slice dynamic_update_slice copy copy_p stop_gradient device_put name")
+    yield from _rows(Kind.MOVE, "broadcast_in_dim broadcast_to reshape squeeze transpose rev slice tile roll pad")
+    yield from _rows(Kind.MOVE, "concatenate split stack unstack gather scatter dynamic_slice dynamic_update_slice")
+    yield from _rows(Kind.MOVE, "copy stop_gradient device_put name")
     yield from _rows(Kind.MOVE, "select_n", words="where")
     yield from _rows(Kind.MOVE, "optimization_barrier add_dependency trace_value multiple_of max_contiguous")
     yield from _rows(Kind.MOVE, "remove_memory_space with_memory_space_constraint layout_cast relayout einshape_lo")
-    yield from _rows(Kind.FILL, "iota full_like iota_2x32_shape")
+    yield from _rows(Kind.FILL, "iota iota_2x32_shape")
     yield from _rows(Kind.EMPTY, "empty empty2")
     yield from _rows(Kind.SCATTER, "scatter-add scatter-sub scatter-min scatter-max", exact=True)
     yield from _rows(Kind.SCATTER, "scatter-mul")
@@ -156,10 +154,9 @@ def _table() -> Iterator[Primitive]:
     yield from _rows(Kind.ATOMIC, "atomic_rmw", parts=("reference", "transforms", "value", "mask"))
     yield from _rows(Kind.ATOMIC, "atomic_cas", parts=("reference", "compared", "value"))
     yield from _rows(Kind.ATOMIC, "sc_fetch_and_add")
-    yield from _rows(Kind.READ, "load async_load multimem_load_reduce")
-    yield from _rows(Kind.READ, "wgmma_accumulator_deref wgmma_accumulator_deref_p")
+    yield from _rows(Kind.READ, "load async_load multimem_load_reduce wgmma_accumulator_deref")
     yield from _rows(Kind.WRITE, "store async_store_smem async_store_tmem mgpu_atomic_store multimem_store")
-    yield from _rows(Kind.WRITE, "wgmma_accumulator_store wgmma_accumulator_store_p")
+    yield from _rows(Kind.WRITE, "wgmma_accumulator_store")
     yield from _rows(Kind.COPY, "dma_start", reads=True, writes=True)
     yield from _rows(Kind.COPY, "copy_gmem_to_smem async_copy_gmem_to_smem async_prefetch", reads=True)
     yield from _rows(Kind.COPY, "copy_smem_to_gmem async_copy_smem_to_gmem", writes=True)
@@ -168,8 +165,8 @@ def _table() -> Iterator[Primitive]:
     yield from _rows(Kind.SYNCHRONISATION, "semaphore_signal_parallel semaphore_signal_multicast get_barrier_semaphore")
     yield from _rows(Kind.SYNCHRONISATION, "barrier_arrive barrier_wait barrier_test barrier_arrive_and_wait barrier")
     yield from _rows(Kind.SYNCHRONISATION, "commit_group commit_smem commit_tmem wait_smem_to_gmem wait_gmem_to_smem")
-    yield from _rows(Kind.SYNCHRONISATION, "wait_load_tmem wgmma_wait tcgen05_commit_arrive")
-    yield from _rows(Kind.SYNCHRONISATION, "debug_barrier debug_barrier_p griddepcontrol_wait")
+    yield from _rows(Kind.SYNCHRONISATION, "wait_load_tmem wgmma_wait tcgen05_commit_arrive debug_barrier")
+    yield from _rows(Kind.SYNCHRONISATION, "griddepcontrol_wait")
     yield from _rows(Kind.SYNCHRONISATION, "griddepcontrol_launch_dependents try_cluster_cancel query_cluster_cancel")
 
     yield from _exact("add", np.add, ulps="", adds=True, sign="+", mistaken_for="sub mul")
@@ -265,16 +262,13 @@ def _table() -> Iterator[Primitive]:
     yield from _rows(Kind.PROGRAM, "num_programs axis_index platform_index dim_as_value has_memory_space")
     yield from _rows(Kind.COLLECTIVE, "psum pmax pmin psum_invariant all_gather all_gather_invariant all_to_all")
     yield from _rows(Kind.COLLECTIVE, "ppermute reduce_scatter ragged_all_to_all pbroadcast")
-    yield from _rows(Kind.MESH_CAST, "pvary pcast vary_unreduced_cast vary_unreduced_cast_p")
+    yield from _rows(Kind.MESH_CAST, "pvary pcast vary_unreduced_cast")
     yield from _rows(Kind.PLACEMENT, "reshard mesh_cast sharding_constraint")
     yield from _rows(Kind.FOREIGN, "debug_callback pure_callback io_callback buffer_callback debug_print ffi_call")
-    yield from _rows(Kind.FOREIGN, "infeed outfeed")
-    yield from _rows(Kind.DEVICE, "empty_ref get_global check delay print_layout set_max_registers set_max_registers_p")
+    yield from _rows(Kind.DEVICE, "empty_ref get_global check delay print_layout set_max_registers")
+    yield from _rows(Kind.DEVICE, "scan_count inline_mgpu elementwise_inline_asm")
     # Of a TPU's SparseCore, across its lanes.
     yield from _rows(Kind.DEVICE, "all_reduce_ffs all_reduce_population_count masked_sort pack unique unpack")
-    yield from _rows(
-        Kind.DEVICE, "scan_count inline_mgpu inline_mgpu_p elementwise_inline_asm elementwise_inline_asm_p"
-    )
 
 
 PRIMITIVES: Mapping[str, Primitive] = MappingProxyType({primitive.name: primitive for primitive in _table()})
@@ -282,6 +276,7 @@ PRIMITIVES: Mapping[str, Primitive] = MappingProxyType({primitive.name: primitiv
 
 def primitive_named(name: str) -> Primitive:
     """The row of a primitive, by its name; of kind `UNKNOWN`, or `FOREIGN` for a callback, if there is none."""
+    name = name.removesuffix("_p")  # which some of Pallas' have before JAX 0.12
     if name in PRIMITIVES:
         return PRIMITIVES[name]
     return Primitive(name, Kind.FOREIGN if "callback" in name else Kind.UNKNOWN, words=name, lax=name.replace("-", "_"))

@@ -248,15 +248,9 @@ def _with_operands(params: Params, outputs: Sequence[int], operands: int) -> dic
         ),
         "jaxpr": jaxpr.replace(
             invars=[*refs[:operands], *extra, *refs[operands:]],
-            effects={_shift_effect(effect, operands, len(extra)) for effect in jaxpr.effects},
             debug_info=jaxpr.debug_info._replace(arg_names=names),
         ),
     }
-
-
-def _shift_effect(effect: Any, start: int, by: int) -> Any:  # for `by` inputs that are inserted at `start`
-    at = getattr(effect, "input_index", None)
-    return effect.replace(input_index=at + by) if at is not None and at >= start else effect
 
 
 def inline_equations(function: Callable[..., Any], operands: Sequence[Atom], results: Sequence[Var]) -> list[Equation]:

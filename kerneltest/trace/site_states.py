@@ -78,7 +78,6 @@ class _Watched:
     by_values: bool = False  # whether cases had decisions of their own
 
     def note(self, operands: _Values) -> None:
-        """Adds the states that an evaluation shows."""
         states = self.see(operands)
         self.seen.update(states)
         if self.decision is None or not len(states):
@@ -356,7 +355,6 @@ _WATCHES: Mapping[str, Callable[[Equation], Iterator[_Watched]]] = {
     "masked_swap": partial(_mask, "store"),
     "select_n": _choice,
     "jit": _where,
-    "pjit": _where,
     "cond": _branches,
     "scan": lambda e: iter([_Watched(e, _LOOP, lambda _: [min(e.params["length"], 2)], varies=False)]),
     "while": lambda e: iter([_Watched(e, _LOOP, lambda _: ())]),  # `leave_loop` adds the states

@@ -523,9 +523,7 @@ def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
         held = cast(np.asarray(constant).astype(np.float64), kept).astype(np.float64)  # literals may have more digits
         dtype = kept if held.ndim else narrowed.get(float(held), kept)
         rounded = cast(numbers, dtype).astype(np.float64)
-        if not np.array_equal(held, rounded, equal_nan=True):
-            return None
-        if not _is_near(rounded, numbers, dtype):
+        if not (np.array_equal(held, rounded, equal_nan=True) and _is_near(rounded, numbers, dtype)):
             return None
         if not numbers.ndim:
             decimal = np.asarray(decimals.get((dtype, float(held)), numbers))

@@ -189,11 +189,7 @@ def triton_kernel(
 
 
 def bind_triton_kernel(call: TritonCall) -> list[Any]:
-    """Makes a call in JAX, and returns its outputs in its order.
-
-    Raises:
-      DeclarationError: an argument has a value that cannot be passed, or the grid another form.
-    """
+    """Makes a call in JAX, and returns its outputs in its order; DeclarationError for what cannot be passed."""
     _count_in_fingerprints()
     operands: list[Any] = []
     outputs: list[ShapeDtype] = []
@@ -326,8 +322,7 @@ def scalar_of(value: float) -> Any:
 def triton_ir(equation: Equation, target: Target) -> str:
     """Returns the Triton IR of a call for a target, as text.
 
-    Raises:
-      Failure: Triton does not accept the kernel, with the user's line; `unavailable` without the triton package.
+    Failure: Triton does not accept the kernel, with the user's line; `unavailable` without the triton package.
     """
     function = equation.params["function"]
     signature, constants, attributes = [], [], []
@@ -385,11 +380,7 @@ def _lower(
 
 @functools.lru_cache(maxsize=64)
 def without_descriptors(code: bytes) -> bytes:
-    """Returns Triton IR with masked loads and stores in the place of those by tensor descriptors, as a text.
-
-    Raises:
-      UnreadableError: Triton cannot read or change it.
-    """
+    """Returns Triton IR with masked accesses in the place of those by tensor descriptors, as text; UnreadableError."""
     if b"!tt.tensordesc" not in code:
         return code
     from triton._C.libtriton import ir, passes  # noqa: PLC0415 - an optional package, which made the code
@@ -494,10 +485,6 @@ def register_evaluator(evaluator: Evaluator) -> None:
 
 
 def evaluate_call(equation: Equation, operands: Sequence[Array], how: Evaluation) -> list[Array]:
-    """Returns the outputs (rows, *shape) of a call on arrays (rows, *shape), or (1, *shape) if all rows share one.
-
-    Raises:
-      Failure: as the simulator does.
-    """
+    """Returns the outputs (rows, *shape) of a call on arrays (rows, *shape), or (1, *shape) if all rows share one."""
     (evaluator,) = _evaluators
     return evaluator(equation, operands, how)

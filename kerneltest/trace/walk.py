@@ -41,7 +41,7 @@ def first_line(equation: Equation) -> str:
 
 def primitive_name(equation: Equation) -> str:
     """The name of an equation's primitive."""
-    return str(equation.primitive.name)
+    return primitive_of(equation).name
 
 
 def new_variable(variable: Var) -> Var:
@@ -136,21 +136,14 @@ def unconditional_equations(jaxpr: Jaxpr, known: Mapping[Var, int]) -> Iterator[
     `known` number.
     """
     for equation in jaxpr.eqns:
-        operands = [None if hasattr(v, "val") else known.get(v) for v in equation.invars]
-        yield equation, operands
-        variables: Sequence[Var]
-        if (inner := called_jaxpr(equation)) is not None:
-            variables = open_jaxpr(inner).invars
-        elif equation.primitive.name == "run_scoped":
-            (inner,) = inner_jaxprs(equation)
-            variables = inner.constvars
-        elif equation.primitive.name == "scan" and equation.params["length"] > 0:
-            (inner,) = inner_jaxprs(equation)
-            variables = inner.invars[: scan_counts(equation.params)[0]]  # what it carries may change in a step
-        else:
+        yield equation, [None if isinstance(v, Literal) else known.get(v) for v in equation.invars]
+        if primitive_name(equation) in ("pallas_call", "cond", "while") or equation.params.get("length") == 0:
             continue
-        numbers = zip(variables, operands, strict=False)
-        yield from unconditional_equations(open_jaxpr(inner), {v: n for v, n in numbers if n is not None})
+        for inner, pairs in _entered(equation):
+            passed = ((v, operand) for v, operand in pairs if not isinstance(operand, Literal) and operand in known)
+            # The body of a scan gets a part of some operands, which has fewer axes.
+            numbers = {v: known[operand] for v, operand in passed if v.aval.shape == operand.aval.shape}
+            yield from unconditional_equations(inner, numbers)
 
 
 _LARGEST_MOVED = 2.0**24  # larger constants that are only moved are fills, such as -1e30 for -inf
@@ -430,9 +423,16 @@ class JaxprBody:
     results: tuple[Atom, ...]
 
 
-def inline_jaxpr(jaxpr: Jaxpr) -> JaxprBody:
-    """The operations of a jaxpr, open or closed."""
-    return _body(jaxpr, (), ())
+def inline_jaxpr(jaxpr: Jaxpr, fixed: Sequence[Atom] = (), within: tuple[Equation, ...] = ()) -> JaxprBody:
+    """The operations of a jaxpr, open or closed, whose first arguments are `fixed`.
+
+    Its variables are new, since jaxprs may be shared.
+    """
+    jaxpr = open_jaxpr(jaxpr)
+    arguments = tuple(new_variable(variable) for variable in jaxpr.invars[len(fixed) :])
+    steps: list[JaxprStep] = []
+    results = _inline(jaxpr, (*fixed, *arguments), within, steps)
+    return JaxprBody(arguments, tuple(steps), results)
 
 
 def is_literal(value: Atom | None) -> bool:
@@ -452,24 +452,15 @@ def _bodies(equation: Equation, operands: tuple[Atom, ...], within: tuple[Equati
     params = equation.params
     match primitive_name(equation):
         case "cond":
-            return tuple(_body(branch, operands[1:], within) for branch in params["branches"])
+            return tuple(inline_jaxpr(branch, operands[1:], within) for branch in params["branches"])
         case "scan":
-            return (_body(params["jaxpr"], operands[: scan_counts(params)[0]], within),)
+            return (inline_jaxpr(params["jaxpr"], operands[: scan_counts(params)[0]], within),)
         case "while":
             count = params["cond_nconsts"]
-            condition = _body(params["cond_jaxpr"], operands[:count], within)
+            condition = inline_jaxpr(params["cond_jaxpr"], operands[:count], within)
             fixed = operands[count : count + params["body_nconsts"]]
-            return condition, _body(params["body_jaxpr"], fixed, within)
+            return condition, inline_jaxpr(params["body_jaxpr"], fixed, within)
     return ()
-
-
-def _body(jaxpr: Jaxpr, fixed: Sequence[Atom], within: tuple[Equation, ...]) -> JaxprBody:
-    # The body of a jaxpr whose first arguments are `fixed`. Its variables are new, since jaxprs may be shared.
-    jaxpr = open_jaxpr(jaxpr)
-    arguments = tuple(new_variable(variable) for variable in jaxpr.invars[len(fixed) :])
-    steps: list[JaxprStep] = []
-    results = _inline(jaxpr, (*fixed, *arguments), within, steps)
-    return JaxprBody(arguments, tuple(steps), results)
 
 
 def _inline(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kerneltest.backends.lowering_errors import Excess, Rule, format_size
+from kerneltest.backends.lowering_errors import Excess, Rule, format_size, largest_arrays, part_that_fits
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS, Target
@@ -88,7 +88,6 @@ def check_features(traced: Traced, target: Target) -> None:
 # CUDA C++ Programming Guide: 1,024 threads for a block; 8 blocks for a cluster, 16 where the driver is asked for more.
 _THREADS, _CLUSTER = 1024, 16
 _WARPGROUP = 128
-_MOST_ARRAYS = 4  # that a message lists
 _SHARED = "shared memory"
 
 
@@ -131,7 +130,7 @@ def memory_rules(calls: Sequence[Call], target: Target) -> tuple[Rule, ...]:
     def tensor(needed: str, available: str) -> Excess:
         words = (
             f"needs {needed} columns of tensor memory, rounded up to a power of two, but {target} has {available} of "
-            f"32 bits: {_list_arrays(calls, 'tmem')}; fewer or narrower accumulators fit"
+            f"32 bits: {largest_arrays(_scratch(calls, 'tmem'))}; fewer or narrower accumulators fit"
         )
         return Excess(words, "TMEM columns", int(needed), int(available))
 
@@ -144,11 +143,11 @@ def memory_rules(calls: Sequence[Call], target: Target) -> tuple[Rule, ...]:
 
 
 def _shared_memory_words(calls: Sequence[Call], needed: int, target: Target) -> str:
-    times = 1 << (-(-needed // target.shared_memory) - 1).bit_length()
+    arrays = largest_arrays(_scratch(calls, "smem"))
     return (
         f"needs {needed:,} bytes of shared memory for a block, but {target} has {target.shared_memory:,}: "
-        f"{_list_arrays(calls, 'smem')}; arrays of 1/{times} the size fit: use smaller blocks, or fewer slots "
-        "(max_concurrent_steps)"
+        f"{arrays}; arrays of {part_that_fits(needed, target.shared_memory)} the size fit: use smaller blocks, or "
+        "fewer slots (max_concurrent_steps)"
     )
 
 
@@ -168,17 +167,11 @@ class _Scratch:
         return f"{self.name} {self.dtype.name}{list(self.shape)} = {format_size(self.size)}{place}".lstrip()
 
 
-def _scratch(call: Call, space: str) -> Iterator[_Scratch]:
-    for equation, around in equations_in(call.equation):
+def _scratch(calls: Sequence[Call], space: str) -> Iterator[_Scratch]:
+    for equation, around in (found for call in calls for found in equations_in(call.equation)):
         for jaxpr in inner_jaxprs(equation) if primitive_name(equation) == "run_scoped" else ():
             for variable, name in zip(jaxpr.invars, parameter_names(jaxpr), strict=True):
                 aval = variable.aval
                 if str(aval.memory_space) == space and isinstance(aval.dtype, np.dtype):  # no barrier
                     line = line_of_nested([*around, equation])
                     yield _Scratch(name, tuple(aval.shape), aval.dtype, line)
-
-
-def _list_arrays(calls: Sequence[Call], space: str) -> str:
-    arrays = sorted((array for call in calls for array in _scratch(call, space)), key=lambda array: -array.size)
-    others = len(arrays) - _MOST_ARRAYS
-    return "; ".join(map(str, arrays[:_MOST_ARRAYS])) + (f"; and {others} more" if others > 0 else "")

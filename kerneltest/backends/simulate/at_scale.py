@@ -8,18 +8,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.backends.base import OutputSamples, ProceduralArray
+from kerneltest.backends.base import OutputSamples
 from kerneltest.backends.codegen.tiers import LoweredKernel, lower_call
 from kerneltest.backends.simulate.memory import Fault, Launch, PagedBuffer, memory_failure, signless
 from kerneltest.backends.simulate.overflow_shadow import OverflowInterpreter
-from kerneltest.backends.simulate.simulation import allocate, new_launch, parse_body
+from kerneltest.backends.simulate.simulation import allocate_buffers, new_launch, parse_body
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.production_sizes import sample_positions
+from kerneltest.plan.production_sizes import PositionCodedArray, sample_positions
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.cost_model import estimate_call_work
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel, VirtualArray, axis_indices
@@ -41,7 +41,7 @@ class SimulatedAtScale:
     target: Target
     precision: Precision
 
-    def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
+    def run(self, leaves: Sequence[PositionCodedArray]) -> tuple[OutputSamples, ...]:
         """Returns samples of what the programs have written. Failure: wrong uses of memory, or `unavailable`."""
         calls = {id(call.equation): call for call in self.traced.calls}
         with jax.default_device(kernel_device("cpu")):
@@ -68,7 +68,7 @@ def run_programs(
     call: Call, kernel: LoweredKernel, operands: Sequence[Any], programs: Array
 ) -> tuple[Launch, list[PagedBuffer]]:
     """Runs programs by ascending linear id on paged buffers; the launch's `checker` has checked the accesses."""
-    inputs, outputs, hints = allocate(
+    inputs, outputs, hints = allocate_buffers(
         call, kernel, lambda array, number: _buffer(array, None if number is None else _virtual_array(operands[number]))
     )
     launch, pointers = new_launch(kernel.grid, inputs, outputs, hints, programs, kernel.arguments)

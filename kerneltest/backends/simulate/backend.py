@@ -1,6 +1,5 @@
 """The simulate tier: executes the lowered code of each Pallas call in NumPy, and JAX the code around the calls."""
 
-import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +16,16 @@ from kerneltest.backends.simulate.ir import naming_kernel, unsupported_failure
 from kerneltest.backends.simulate.memory import SimulatedBuffer, check_same, memory_failure, signless
 from kerneltest.backends.simulate.mosaic_gpu.backend import SimulatedKernel, prepare_calls
 from kerneltest.backends.simulate.operations import plain_name
-from kerneltest.backends.simulate.simulation import Simulation, allocate, parse_body
+from kerneltest.backends.simulate.simulation import Simulation, parse_body
+from kerneltest.backends.simulate.simulation import allocate_buffers as allocate_buffers
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import convert_exceptions
 from kerneltest.core.precision import SIMULATED, XLA_CPU, Precision
 from kerneltest.core.targets import Target, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel, require_defined
-from kerneltest.trace.runnable import CallArray, call_arrays
-from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
+from kerneltest.trace.runnable import call_arrays
+from kerneltest.trace.tracing import Call, Traced, kernel_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,13 @@ class Simulate(Backend):
     target: Target
     tier = Tier.SIMULATE
     supports_scale = True
+    device_platform = "cpu"  # XLA computes what surrounds the Pallas calls
     # the number of random orders in which programs are also run one after another, to compare the results
     orders: int = 0
 
     @property
     def platform(self) -> str:
         return self.target.platform
-
-    def unavailable(self) -> str:
-        return device_problem("cpu")  # XLA computes what surrounds the Pallas calls
 
     def lowering_backend(self) -> str:
         return f"{Tier.LOWER}:{self.target}"
@@ -130,13 +128,6 @@ def _prepare_call(call: Call, target: Target, orders: int) -> _SimulatedCall:
     return _calls.setdefault(key, _SimulatedCall(call, kernel, orders)) if known is None else known
 
 
-def allocate_buffers(
-    call: Call, kernel: LoweredKernel
-) -> tuple[list[SimulatedBuffer], list[SimulatedBuffer], dict[str, str]]:
-    """Returns the input buffers of a lowered call, its output buffers, and the hints of an `AccessChecker`."""
-    return allocate(call, kernel, _buffer)
-
-
 def output_dtypes(call: Call) -> list[np.dtype]:
     """Returns the dtypes of a call's outputs in JAX, which the IR's integers do not tell."""
     return [reference.dtype for reference in call_arrays(call)[1]]
@@ -156,11 +147,6 @@ def output_arrays(simulation: Simulation, outputs: Sequence[tuple[SimulatedBuffe
         mask = None if undefined is None else undefined.reshape(buffer.shape)
         arrays.append(PartialArray(buffer.data.view(dtype).reshape(buffer.shape), mask, sources))
     return arrays
-
-
-def _buffer(reference: CallArray, number: int | None) -> SimulatedBuffer:
-    data = signless(np.zeros(math.prod(reference.shape), reference.dtype))
-    return SimulatedBuffer(reference.name, reference.shape, data, output=number is None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -142,7 +142,6 @@ class Region:
     yields: tuple[int, ...]  # the numbers of the values that the terminator yields
 
     def uses(self) -> set[int]:
-        """Returns the numbers of the values that are used in it."""
         return set(self.yields).union(*(op.uses() for op in self.operations))
 
     def function(self) -> Callable[..., tuple[Array, ...]]:

@@ -36,7 +36,6 @@ class Accessors:
 
     @classmethod
     def empty(cls, size: int) -> "Accessors":
-        """Returns the state of a buffer that no program has accessed."""
         return cls(np.full(size, _NO_PROGRAM), np.full(size, -1), np.zeros(size, np.int32))
 
     def find_others(self, positions: Array, programs: Array) -> Array:
@@ -89,8 +88,7 @@ class SimulatedBuffer:
         self.writers, self.readers = Accessors.empty(size), Accessors.empty(size)
 
     @property
-    def size(self) -> int:
-        """The length in elements."""
+    def size(self) -> int:  # in elements
         return self.data.size // self.copies
 
     def positions(self, offset: Array) -> Array:

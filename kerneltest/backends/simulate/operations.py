@@ -48,7 +48,7 @@ _INTEGER_COMPARISONS: tuple[Compute, ...] = (
     np.equal,
     np.not_equal,
     *_ORDERS,
-    *map(device.as_unsigned_operands, _ORDERS),
+    *(lambda a, b, holds=holds: holds(device.unsigned_view(a), device.unsigned_view(b)) for holds in _ORDERS),
 )
 
 

@@ -6,11 +6,12 @@ is checked once for each signature. Where an address or a branch depends on load
 while the tape runs.
 """
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +19,14 @@ import numpy as np
 from kerneltest.backends.codegen.tiers import LoweredKernel
 from kerneltest.backends.simulate.interpreter import BufferPointer, Recorder, Tape
 from kerneltest.backends.simulate.ir import Operation, Region, Semantics, Type, unsupported_failure
-from kerneltest.backends.simulate.memory import AccessChecker, Fault, Launch, SimulatedBuffer, uninitialised_value
+from kerneltest.backends.simulate.memory import (
+    AccessChecker,
+    Fault,
+    Launch,
+    SimulatedBuffer,
+    signless,
+    uninitialised_value,
+)
 from kerneltest.backends.simulate.operations import OPERATIONS
 from kerneltest.core.details import Race
 from kerneltest.core.dtypes import Array
@@ -29,16 +37,17 @@ from kerneltest.trace.runnable import CallArray, call_arrays
 from kerneltest.trace.tracing import Call
 from kerneltest.trace.triton_kernels import without_descriptors
 
-B = TypeVar("B", bound=SimulatedBuffer)
+
+def new_buffer(array: CallArray, number: int | None, dtype: np.dtype | None = None, copies: int = 1) -> SimulatedBuffer:
+    """Returns a buffer for an input, by its number, or for an output with memory of its own (None)."""
+    data = signless(np.zeros(copies * math.prod(array.shape), dtype or array.dtype))
+    return SimulatedBuffer(array.name, array.shape, data, output=number is None, copies=copies)
 
 
-def allocate(
-    call: Call, kernel: LoweredKernel, make: Callable[[CallArray, int | None], B]
-) -> tuple[list[B], list[B], dict[str, str]]:
-    """Returns input and output buffers, and hints for an `AccessChecker`.
-
-    `make` makes the buffer of an array, given the number of an input, or None for an output with memory of its own.
-    """
+def allocate_buffers(
+    call: Call, kernel: LoweredKernel, make: Callable[[CallArray, int | None], Any] = new_buffer
+) -> tuple[list[Any], list[Any], dict[str, str]]:
+    """Returns the input and output buffers of a lowered call, as `make` makes them, and hints for `AccessChecker`."""
     inputs, outputs = call_arrays(call)
     read = [make(array, number) for number, array in enumerate(inputs)]
     shared = {output: read[number] for output, number in kernel.aliases.items()}
@@ -177,6 +186,8 @@ _TERMINATORS = frozenset(
 class Reader(ABC):
     """Reads operations of a dialect, and numbers their values in order of definition."""
 
+    unused: ClassVar[re.Pattern[str] | None] = None  # the names of attributes that nothing reads
+
     def __init__(self, complete: bool) -> None:
         self.types: list[Type] = []
         self._complete = complete  # whether the locations of all operations are read
@@ -186,10 +197,6 @@ class Reader(ABC):
     @abstractmethod
     def parse_type(self, text: str) -> Type:
         """Returns a type, given its MLIR text; raises a `Failure` if the simulator does not support it."""
-
-    @abstractmethod
-    def attributes(self, op: Any) -> Mapping[str, Any]:
-        """Returns the attributes of an operation."""
 
     def live(self, operations: list[Operation], yields: tuple[int, ...]) -> tuple[Operation, ...]:
         """Returns those of a region's operations that are executed."""
@@ -245,7 +252,7 @@ class Reader(ABC):
             results=results,
             operand_types=tuple(self.types[number] for number in operands),
             types=tuple(self.types[number] for number in results),
-            attributes={} if semantics.bare else self.attributes(op),
+            attributes={} if semantics.bare else attributes_of(op, self.unused),
             regions=regions,
             place=_place(location),
             location=location if self._complete else "",
@@ -254,9 +261,6 @@ class Reader(ABC):
 
 class TritonReader(Reader):
     """Reads Triton IR."""
-
-    def attributes(self, op: Any) -> Mapping[str, Any]:
-        return attributes_of(op)
 
     def parse_type(self, text: str) -> Type:
         shape: tuple[int, ...] = ()

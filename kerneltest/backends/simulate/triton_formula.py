@@ -15,7 +15,7 @@ from kerneltest.backends.codegen.tiers import LoweredKernel, lower_call
 from kerneltest.backends.simulate.ir import Compute, Operation, Region, Rule, Type, unsupported_failure
 from kerneltest.backends.simulate.memory import SimulatedBuffer, signless
 from kerneltest.backends.simulate.operations import FLOAT_ADD, plain_name
-from kerneltest.backends.simulate.simulation import Simulation, TritonReader, allocate, parse_body
+from kerneltest.backends.simulate.simulation import Simulation, TritonReader, allocate_buffers, new_buffer, parse_body
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_promotable
 from kerneltest.core.precision import FLOAT32
 from kerneltest.core.targets import TARGETS
@@ -182,8 +182,11 @@ def _prepared(
     equation: Equation, how: Evaluation, first: int, count: int, cases: int
 ) -> tuple[Simulation, list[SimulatedBuffer]]:
     kernel, body, _ = _lowered(equation, how.promotes)
-    make = functools.partial(_buffer, how.promotes, cases * count)
-    inputs, outputs, hints = allocate(call_of(equation), kernel, make)
+
+    def make(array: CallArray, number: int | None) -> SimulatedBuffer:
+        return new_buffer(array, number, _promoted(array.dtype, how.promotes), cases * count)
+
+    inputs, outputs, hints = allocate_buffers(call_of(equation), kernel, make)
     if how.samples is not None:
         dtypes = {np.dtype(variable.aval.dtype) for variable in equation.invars}
         samples = _Samples(how, dtypes, first, count, cases, math.prod(kernel.grid))
@@ -215,11 +218,6 @@ def _evaluate(equation: Equation, operands: Sequence[Array], how: Evaluation) ->
 
 def _promoted(dtype: np.dtype, promotes: bool) -> np.dtype:
     return _FLOAT64 if promotes and is_promotable(dtype) else dtype
-
-
-def _buffer(promotes: bool, copies: int, array: CallArray, number: int | None) -> SimulatedBuffer:
-    data = signless(np.zeros(copies * math.prod(array.shape), _promoted(array.dtype, promotes)))
-    return SimulatedBuffer(array.name, array.shape, data, output=number is None, copies=copies)
 
 
 register_evaluator(_evaluate)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,10 @@ def _blocks(call: Call) -> Iterator[VmemWindow]:
     steps = math.prod(length if isinstance(length, int) else 2 for length in mapping.grid)
     for name, block in zip(names, mapping.block_mappings, strict=False):
         if _in_vmem(block.transformed_block_aval):
-            shape, dtype = tuple(_length(b) for b in block.block_shape), np.dtype(block.array_aval.dtype)
+            shape = tuple(
+                getattr(length, "block_size", 1) for length in block.block_shape
+            )  # 1 for a squeezed dimension
+            dtype = np.dtype(block.array_aval.dtype)
             yield VmemWindow(name, shape, dtype, tuple(block.array_aval.shape), _buffers(block, steps))
 
 
@@ -77,9 +80,7 @@ def _scratch(equation: Equation) -> Iterator[VmemWindow]:
 
 def vmem_limit(call: Call, tpu: Tpu) -> int:
     """Returns the bytes of VMEM that a call may use: those of the TPU, or fewer if its parameters say so."""
-    parameters = call.equation.params.get("compiler_params")
-    requested = parameters.get("vmem_limit_bytes") if isinstance(parameters, Mapping) else None
-    requested = getattr(parameters, "vmem_limit_bytes", None) or requested
+    requested = getattr(call.equation.params.get("compiler_params"), "vmem_limit_bytes", None)
     return min(requested or tpu.vmem, tpu.vmem)
 
 
@@ -108,12 +109,6 @@ def _tile_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(-(-n // LANES) * LANES for n in shape)
     *others, rows, lanes = shape
     return (*others, -(-rows // SUBLANES) * SUBLANES, -(-lanes // LANES) * LANES)
-
-
-# Returns the length of a block along a dimension; 1 if that is squeezed out.
-def _length(block: Any) -> int:
-    length = getattr(block, "block_size", block)
-    return length if isinstance(length, int) else 1
 
 
 # Returns the number of buffers: one if nothing is fetched after the first block.

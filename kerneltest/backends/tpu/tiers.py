@@ -13,7 +13,15 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.backends.compilation import CompiledCall, Compiler, CompileTier, LowerTier, prefix
-from kerneltest.backends.lowering_errors import advise_backends, format_size, lowering_failure, match_rule, user_place
+from kerneltest.backends.lowering_errors import (
+    advise_backends,
+    format_size,
+    largest_arrays,
+    lowering_failure,
+    match_rule,
+    part_that_fits,
+    user_place,
+)
 from kerneltest.backends.tpu.errors import COMPILING, LOWERING, tile_advice, vmem_limit, windows
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.dtypes import ShapeDtype
@@ -21,7 +29,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import in_order
 from kerneltest.core.targets import Tpu
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.abstract_devices import TPU_CUSTOM_CALL, module_bytes, mosaic_module, mosaic_text
+from kerneltest.trace.jax_compat.abstract_devices import TPU_CUSTOM_CALL, module_bytes, mosaic_text
 from kerneltest.trace.jax_compat.jaxprs import sparse_cores
 from kerneltest.trace.jax_compat.mlir import custom_calls
 from kerneltest.trace.jax_compat.source_lines import line_of
@@ -62,8 +70,8 @@ def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
         refuse_outer_references(call)
         failure = lowering_failure(error, call.name, LOWERING, line_of(call.equation.source_info))
         raise advise_backends(failure, call, "TPUs", "gpu") from error
-    mosaic = tuple(map(mosaic_module, custom_calls(lowered, frozenset({TPU_CUSTOM_CALL}))))
-    return MosaicModule(call, module_bytes(lowered), mosaic)
+    configs = (each.config["custom_call_config"] for each in custom_calls(lowered, frozenset({TPU_CUSTOM_CALL})))
+    return MosaicModule(call, module_bytes(lowered), tuple(base64.b64decode(config["body"]) for config in configs))
 
 
 # Compilation of lowered TPU kernels by XLA.
@@ -74,7 +82,6 @@ _USED = re.compile(r"(?:Used|Scoped allocation with size) ([\d.]+)([KMG]) (?:of|
 _ALLOCATION = in_order(r".*?Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)", r".*?space=vmem")
 _REASON = "RESOURCE_EXHAUSTED: VMEM"  # the same for all wordings of XLA, and for kernels that are not compiled
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
-_MOST_WINDOWS = 4  # that a message lists
 
 
 @functools.cache
@@ -153,11 +160,8 @@ def _vmem_amounts(text: str) -> tuple[int, int] | None:
 
 
 def _vmem_exceeded(module: MosaicModule, tpu: Tpu, needed: int, allowed: int) -> ResourceExceeded:
-    arrays = windows(module.call)
-    others = len(arrays) - _MOST_WINDOWS
-    parts = "; ".join(map(str, arrays[:_MOST_WINDOWS])) + (f"; and {others} more" if others > 0 else "")
-    times = 1 << (-(-needed // allowed) - 1).bit_length()
-    advised = f"blocks of 1/{times} the size fit"
+    parts = largest_arrays(windows(module.call))
+    advised = f"blocks of {part_that_fits(needed, allowed)} the size fit"
     if needed <= tpu.vmem:
         advised += f", and so do these with pltpu.CompilerParams(vmem_limit_bytes={needed})"
     words = f"needs {format_size(needed)} of VMEM, but may use only {format_size(allowed)}: {parts}; {advised}"

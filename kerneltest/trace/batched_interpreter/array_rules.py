@@ -115,18 +115,9 @@ def _dynamic_update_slice(equation: Equation) -> ArrayFunction:
     return function
 
 
-def _tile(equation: Equation) -> ArrayFunction:
-    times = equation.params.get("reps") or equation.params.get("repeats")
-    if not isinstance(times, tuple):
-        raise UnknownError("tile")
-    return lambda x: np.tile(x, (1, *times))
-
-
 def _iota(machine: Machine, equation: Equation) -> EquationFunction:
     aval, axis = equation.outvars[0].aval, equation.params["dimension"]
-    lengths = [-1 if i == axis else 1 for i in range(len(aval.shape))]
-    along = np.arange(aval.shape[axis]).astype(machine.rules.dtype_of(aval)).reshape(lengths)
-    result = np.broadcast_to(along, aval.shape)[None]
+    result = np.broadcast_to(_along(axis, aval.shape).astype(machine.rules.dtype_of(aval)), aval.shape)[None]
     return lambda operands: (result,)
 
 
@@ -305,7 +296,7 @@ def _scatter(equation: Equation) -> ArrayFunction:
 
 ARRAY_RULES: Mapping[str, Callable[[Equation], ArrayFunction]] = {
     **dict.fromkeys(("broadcast_in_dim", "broadcast_to"), _broadcast),
-    **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshape),
+    **dict.fromkeys(("reshape", "squeeze"), _reshape),
     "transpose": lambda equation: lambda x: x.transpose(0, *_with_rows(equation.params["permutation"])),
     "slice": _slice,
     "concatenate": _concatenate,
@@ -313,8 +304,7 @@ ARRAY_RULES: Mapping[str, Callable[[Equation], ArrayFunction]] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "rev": lambda equation: lambda x: np.flip(x, _with_rows(equation.params["dimensions"])),
-    "repeat": lambda equation: lambda x: np.repeat(x, equation.params["repeats"], equation.params["axis"] + 1),
-    "tile": _tile,
+    "tile": lambda equation: lambda x: np.tile(x, (1, *equation.params["reps"])),
     "gather": _gather,
     "scatter": _scatter,
     **{f"scatter{dash}{name}": _scatter for dash in "-_" for name in ("add", "mul", "min", "max")},

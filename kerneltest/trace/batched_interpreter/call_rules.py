@@ -8,7 +8,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import Array, DType
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation
 from kerneltest.trace.machine import (
     BatchedRef,
     CompiledJaxpr,
@@ -61,7 +61,6 @@ class _BlockLayout:
         return array if self.padded == self.shape else pad_unwritten(array, self.padded)
 
     def window(self, array: Array, start: Sequence[int]) -> Array:
-        """A view of a program's block of an array."""
         at = [
             s if axis in self.squeezed else slice(s, s + n)
             for axis, (s, n) in enumerate(zip(start, self.lengths, strict=True))
@@ -88,7 +87,8 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
     # JAX keeps its old value; a device does not, nor do formulas. A kernel that does not follow its own is not asked.
     if not machine.rules.promotes and any(body.invars[scalars + operand] in used for operand in aliases.values()):
         raise UnknownError("an aliased input that the body also uses as an input")
-    written = {i for i in _written_references(body) if i < scalars + inputs}
+    writes = (effect for effect in body.effects if type(effect).__name__ in ("WriteEffect", "AccumEffect"))
+    written = {i for i in (body.invars.index(effect.input) for effect in writes) if i < scalars + inputs}
     if written and not machine.rules.promotes:
         raise UnknownError("an input that is written")
     for each in mapping.block_mappings:
@@ -107,14 +107,13 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
         grid = tuple(length if isinstance(length, int) else max(next(lengths), 0) for length in mapping.grid)
         if math.prod(grid) > _MOST_POSSIBLE:
             raise UnknownError("too many programs")
-        prefetched = [
-            BatchedRef(copy_rows(x, rows) if i in written else _read_only(x)) for i, x in enumerate(shared[bounds:])
-        ]
+
+        def held(number: int, x: Array) -> Array:
+            return copy_rows(x, rows) if number in written else _read_only(x)
+
+        prefetched = [BatchedRef(held(i, x)) for i, x in enumerate(shared[bounds:])]
         given = zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
-        arrays = [layout.pad(array) for layout, array in given]
-        arrays = [
-            copy_rows(array, rows) if i in written else _read_only(array) for i, array in enumerate(arrays, scalars)
-        ]
+        arrays = [held(i, layout.pad(x)) for i, (layout, x) in enumerate(given, scalars)]
         for number, layout in enumerate(layouts[inputs:]):
             if number in aliases:
                 operand = aliases[number]
@@ -183,12 +182,3 @@ def _length_and_scale(kind: object) -> tuple[int, int]:
         case pl.Element(block_size=size, padding=(0, 0)):
             return int(size), 1
     raise UnknownError("an unsupported kind of block")
-
-
-def _written_references(body: Jaxpr) -> list[int]:
-    effects = (effect for effect in body.effects if type(effect).__name__ in ("WriteEffect", "AccumEffect"))
-    found = []
-    for effect in effects:
-        number = getattr(effect, "input_index", None)
-        found.append(body.invars.index(effect.input) if number is None else number)
-    return found

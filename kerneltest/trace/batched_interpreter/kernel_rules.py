@@ -45,7 +45,7 @@ _PLAIN: Mapping[str, ArrayFunction] = {
         if p.exact or not p.rounds or p.name in _ROUNDING
     },
     "select_n": select,
-    **dict.fromkeys("stop_gradient multiple_of copy copy_p device_put remove_memory_space".split(), lambda x: x),
+    **dict.fromkeys("stop_gradient multiple_of copy device_put remove_memory_space".split(), lambda x: x),
 }
 
 
@@ -181,17 +181,15 @@ class KernelRules(RuleSet):
             return _call_back_by_row(machine, equation)
         if is_triton_call(equation):
             return lambda operands: evaluate_call(equation, operands, self.evaluation)
-        if any(is_key(v.aval) for v in (*equation.invars, *equation.outvars)) and not any(
-            True for _ in inner_jaxprs(equation)
-        ):
+        is_single = not any(True for _ in inner_jaxprs(equation))
+        if is_single and any(is_key(v.aval) for v in (*equation.invars, *equation.outvars)):
             return _bind_by_row(equation)
         try:
             return supported_rule(machine, equation)
         except UnknownError:
-            pure = not equation.effects and not any(hasattr(v.aval, "inner_aval") for v in equation.invars)
-            if pure and not any(True for _ in inner_jaxprs(equation)):
-                return _bind_by_row(equation)
-            raise
+            if not is_single or equation.effects or any(hasattr(v.aval, "inner_aval") for v in equation.invars):
+                raise
+            return _bind_by_row(equation)
 
     @property
     def evaluation(self) -> Evaluation:

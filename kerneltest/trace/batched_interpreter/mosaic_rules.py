@@ -303,17 +303,14 @@ def _for_formulas(rule: Rule) -> Rule:
 
 _UNORDERED: Mapping[str, Callable[[Machine, Equation], EquationFunction]] = {
     **{p.name: _nothing for p in PRIMITIVES.values() if p.kind is Kind.SYNCHRONISATION and p.name != "dma_wait"},
-    **dict.fromkeys(("set_max_registers", "set_max_registers_p", "delay"), _nothing),
+    **dict.fromkeys(("set_max_registers", "delay"), _nothing),
     **dict.fromkeys(("mpmd_map", "core_map"), _on_cores),
     "axis_index": _axis_index,
     **dict.fromkeys(("copy_gmem_to_smem", "copy_smem_to_gmem"), _copy),
     "barrier_arrive": _barrier_arrive,
     "barrier_wait": _barrier_wait,
     "wgmma_ref": _wgmma,
-    **dict.fromkeys(
-        ("wgmma_accumulator_deref", "wgmma_accumulator_deref_p"),
-        lambda *_: lambda operands: (operands[0].array.copy(),),
-    ),
+    "wgmma_accumulator_deref": lambda machine, equation: lambda operands: (operands[0].array.copy(),),
     "layout_cast": lambda machine, equation: lambda operands: operands[:1],
 }
 MOSAIC_RULES: Mapping[str, Rule] = {**{name: _for_formulas(rule) for name, rule in _UNORDERED.items()}, "roll": _roll}

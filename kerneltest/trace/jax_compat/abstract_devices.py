@@ -1,6 +1,5 @@
 """Answers to kernels that ask for the device, while they are traced for one that this machine does not have."""
 
-import base64
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,6 @@ from jax.sharding import AbstractDevice
 from jaxlib.mlir import ir
 from jaxlib.xla_client import Device
 
-from kerneltest.trace.jax_compat.mlir import CustomCall
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes, setting
 
 _JAX_ITSELF = str(Path(jax.__file__).parent / "_src")
@@ -137,11 +135,6 @@ def compile_for_devices(module: bytes, devices: Sequence[Any]) -> Any:
 # XLA's TPU compiler on a machine without a TPU: lowered modules, compiled for a topology.
 
 TPU_CUSTOM_CALL = "tpu_custom_call"
-
-
-def mosaic_module(call: CustomCall) -> bytes:
-    """Bytecode of the Mosaic module in a custom call."""
-    return base64.b64decode(call.config["custom_call_config"]["body"])
 
 
 def mosaic_text(module: bytes) -> str:

@@ -49,11 +49,7 @@ def triton_layers(function: Any) -> list[Any]:
 
 
 def read_call(equation: Equation, operands: Sequence[Any]) -> TritonCall:
-    """Returns a call by jax_triton 0.4 on some operands.
-
-    Raises:
-      Failure: `unavailable`, for a call of another form.
-    """
+    """Returns a call by jax_triton 0.4 on some operands; a Failure is `unavailable`, for a call of another form."""
     if any(hasattr(variable.aval, "inner_aval") for variable in equation.invars):
         reason = "a call by jax_triton takes references (jax.Ref), which kerneltest does not follow: pair "
         raise Failure(Verdict.UNAVAILABLE, f'{reason}kt.triton_kernel(...) of it, with outputs={{"x": "x"}}')

@@ -194,9 +194,7 @@ def without_mesh(jaxpr: Jaxpr) -> Jaxpr:
 
     def renamed(owner: Any, *lists: str) -> dict[str, Any]:
         def rename(effect: Any) -> Any:
-            return (
-                effect.replace(input=plain(effect.input)) if hasattr(getattr(effect, "input", None), "aval") else effect
-            )
+            return effect.replace(input=plain(effect.input)) if hasattr(effect, "input") else effect
 
         return {"effects": set(map(rename, owner.effects)), **{k: list(map(plain, getattr(owner, k))) for k in lists}}
 

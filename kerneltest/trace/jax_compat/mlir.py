@@ -135,8 +135,10 @@ def attributes_of(operation: Any, unused: re.Pattern[str] | None = None) -> dict
 def _plain(attribute: Any) -> Any:
     if isinstance(attribute, (ir.IntegerAttr, ir.FloatAttr, ir.StringAttr, ir.BoolAttr)):
         return attribute.value
-    if isinstance(attribute, ir.DenseI32ArrayAttr):
+    if isinstance(attribute, (ir.DenseI32ArrayAttr, ir.DenseI64ArrayAttr)):
         return tuple(attribute)
+    if isinstance(attribute, ir.ArrayAttr) and all(isinstance(each, ir.IntegerAttr) for each in attribute):
+        return tuple(map(_plain, attribute))
     if isinstance(attribute, ir.DenseElementsAttr):
         return _plain(attribute.get_splat_value()) if attribute.is_splat else np.array(attribute)
     return str(attribute)

@@ -194,8 +194,7 @@ def interpretation(equation: Equation) -> ClosedJaxpr:
     """
     try:
         with interpret_directly():
-            registered = mlir._lowerings[equation.primitive]
-            rule: Any = getattr(registered, "rule", registered)
+            rule: Any = mlir._lowerings[equation.primitive].rule
             rule(_LoweringContext([v.aval for v in equation.invars]), *equation.invars, **equation.params)
     except _TracedError as stopped:
         for frame, _ in traceback.walk_tb(stopped.__traceback__):

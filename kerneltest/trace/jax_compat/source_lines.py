@@ -45,9 +45,9 @@ def user_frames(source_info: SourceInfo) -> list[tuple[str, int]]:
 @contextmanager
 def keep_lines_of_gradients() -> Iterator[None]:
     """A context in which equations that a custom gradient traces remember its lines, not those of the call."""
-    tables: list[Any] = [ad.primitive_transposes, getattr(ad, "fancy_transposes", {})]  # the latter since JAX 0.11
+    tables = [table for table in (ad.primitive_transposes, ad.fancy_transposes) if ad.custom_lin_p in table]
     with replace_attributes(
-        *(Replacement(table, p, _without_context(table[p])) for table in tables for p in {ad.custom_lin_p} & {*table})
+        *(Replacement(table, ad.custom_lin_p, _without_context(table[ad.custom_lin_p])) for table in tables)
     ):
         yield
 

@@ -22,7 +22,6 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.trace.jax_compat.jaxprs import core_meshes, parameter_names
-from kerneltest.trace.jax_compat.mlir import attributes_of
 from kerneltest.trace.jax_compat.mosaic_gpu_lowering import read_dialect
 from kerneltest.trace.partial_arrays import FilledRun, PartialArray, run_filled
 from kerneltest.trace.runnable import CallArray, call_as_function, refuse_outer_references
@@ -36,7 +35,6 @@ _ELEMENTS = {
     "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
 }
 _SHAPED = re.compile(r"(vector|memref)<((?:[\d?]+x)*)([^,>]+)")
-_UNUSED = re.compile("layouts?$|Flags$|^fastmath$|^constraints$")
 
 
 def read_program(module: Any) -> tuple[Region, int]:
@@ -48,6 +46,8 @@ def read_program(module: Any) -> tuple[Region, int]:
 
 
 class _MosaicReader(Reader):
+    unused = re.compile("layouts?$|Flags$|^fastmath$|^constraints$")
+
     def parse_type(self, text: str) -> Type:
         """Returns a type; `pointer` says that it is a reference."""
         shaped = _SHAPED.match(text)
@@ -57,23 +57,9 @@ class _MosaicReader(Reader):
         shape = tuple(int(length) for length in lengths.split("x")[:-1])
         return Type(shape, _ELEMENTS.get(element, _OPAQUE), kind == "memref")
 
-    def attributes(self, op: Any) -> dict[str, Any]:
-        return {key: _attribute(value) for key, value in attributes_of(op, _UNUSED).items()}
-
-
-_INTEGERS = re.compile(r"-?\d+")
-_ARRAY = re.compile(r"array<i\d+(?:: [-\d, ]+)?>|\[[-\d, :i]*\]")
-
-
-def _attribute(value: Any) -> Any:
-    if isinstance(value, str) and _ARRAY.fullmatch(value):
-        return tuple(map(int, _INTEGERS.findall(re.sub(r"i\d+", "", value))))
-    return value
-
 
 _FILL, _OTHER_FILL = 0xFF, 0x33  # bytes of unwritten memory: NaN, and small positive numbers
 _ARGUMENT = "mosaic_gpu.from_kernel_arg_idx"
-_EXTREMES = (Timing.LATE, Timing.EARLY)
 
 
 def prepare_calls(
@@ -124,7 +110,8 @@ class SimulatedKernel:
         self.inputs, self.outputs = _arguments(call)
         self.axes = min(3, max((len(mesh.grid) for mesh in core_meshes(call.equation)), default=0) or 1)
         self.schedules = [
-            *((timing, 0) for timing in _EXTREMES),
+            (Timing.LATE, 0),
+            (Timing.EARLY, 0),
             *((Timing.RANDOM, seed) for seed in range(1 + orders)),
         ]
         compiler = Compiler(values)
@@ -161,7 +148,7 @@ class SimulatedKernel:
                 if faults.found:
                     raise memory_failure(self.name, list(faults.found.values())) from failure
                 if isinstance(failure.detail, Hung):
-                    words = f"{failure.detail.words} (asynchronous work {_WHEN[timing]})"
+                    words = f"{failure.detail.words} (asynchronous work {timing.value})"
                     raise Failure(failure.verdict, replace(failure.detail, words=words)) from failure
                 raise
             if faults.found:
@@ -230,11 +217,8 @@ class SimulatedKernel:
     def _compare(self, outputs: Sequence[Memory], others: Sequence[Memory], timing: Timing) -> None:
         for argument, memory, other in zip(self.outputs, outputs, others, strict=True):
             one, two = (m.data.view(argument.dtype) for m in (memory, other))
-            how = f"with asynchronous work {_WHEN[Timing.LATE]}", _WHEN[timing]
+            how = f"with asynchronous work {Timing.LATE.value}", timing.value
             check_same(argument.name, argument.shape, one, two, how, self.name)
-
-
-_WHEN = {Timing.LATE: "as late as possible", Timing.EARLY: "as early as possible", Timing.RANDOM: "in a random order"}
 
 
 def _corners(whole: Sequence[int], part: Sequence[int]) -> Iterable[tuple[int, int, int]]:

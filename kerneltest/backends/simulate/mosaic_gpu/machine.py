@@ -26,9 +26,9 @@ TMEM_ROWS, TMEM_ROW_BYTES = 128, 2048
 class Timing(Enum):
     """When asynchronous work has its effect."""
 
-    LATE = "late"
-    EARLY = "early"
-    RANDOM = "random"
+    LATE = "as late as possible"
+    EARLY = "as early as possible"
+    RANDOM = "in a random order"
 
 
 @dataclass(eq=False)
@@ -66,7 +66,6 @@ class Barrier:
             self.phase += 1
 
     def text(self) -> str:
-        """The state of the present phase, in words."""
         lacking = f" and lacks {self.outstanding:,} bytes" if self.outstanding else ""
         return f"{self.name}, at which {self.arrived} of {self.expected} arrived in phase {self.phase}{lacking}"
 

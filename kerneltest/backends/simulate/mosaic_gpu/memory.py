@@ -39,7 +39,6 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """The bytes of all elements."""
         return self.addresses.size * self.dtype.itemsize
 
     def view(self, key: Key) -> "Layout":
