@@ -82,10 +82,10 @@ def overrule_interpreter(
 
     def judge() -> Outcome:
         try:
-            by_accident = arbiter is not None and _may_be_right_by_accident(outcome)
-            return outcome if by_accident else judge_on(prepare)
+            judged = judge_on(prepare)
         except (WrongOutputError, UnknownError, Failure):  # the arbiter may be unable to run the kernel
             return outcome
+        return outcome if arbiter is not None and _may_be_right_by_accident(outcome) else judged
 
     judged = Guard(context.cache.process.internal_failures).collect("running the lowered code", judge, outcome)
     if judged.record.verdict is not Verdict.PASS or not judged.record.compared:

@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field
 
 from kerneltest.backends.base import Artifact, Backend, Executable, FastPath
+from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, Guard
 from kerneltest.core.fingerprint import Fingerprint
@@ -20,6 +21,7 @@ from kerneltest.execute.formula import FormulaStore
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
+from kerneltest.records.evidence import Evidence
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import Traced, trace, trace_in_float64, without_debugging
@@ -201,6 +203,7 @@ class EvidenceLimits:
     seconds: float = _EVIDENCE_SECONDS  # time left for the evidence of findings
     # the largest error / bound so far, by backend and family
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
+    known: dict[object, tuple[Mismatch, Evidence]] = field(default_factory=dict)  # by all that they follow from
 
     def exceeds_earlier_use(self, backend: Backend, family: str, fraction: float) -> bool:
         """Returns whether a case uses 1.5 times as much of its bound as any earlier one of its family on a backend.

@@ -41,7 +41,7 @@ from kerneltest.judge.formula import (
     own_rounding,
     rounding_cause,
 )
-from kerneltest.judge.mismatch_evidence import mismatch_record
+from kerneltest.judge.mismatch_evidence import mismatch_evidence
 from kerneltest.judge.relations import MismatchContext
 from kerneltest.numerics.spread import ErrorShare
 from kerneltest.numerics.tracked import calls_linear_algebra
@@ -495,23 +495,37 @@ class _Judge:
         if not self.with_evidence:
             raise WrongOutputError(len(self.claimed) - 1, number, label, comparison)
         context.cache.process.enter_phase(Phase.JUDGING)
+        exact = self.record.tolerance == BIT_FOR_BIT or getattr(pairing.tolerance, "models_operands", False)
+        # Equal outputs have equal evidence, whatever the backend.
+        arrays = comparison.actual, comparison.expected, comparison.bound, comparison.wrong, comparison.special
+        key = pairing, context.case.id, len(self.claimed), label, number, cause, exact, Fingerprint.of(*arrays)
+        known = context.cache.evidence.known
         with context.cache.evidence.guard() as guard:
-            signature, expecting = context.case.signature, lambda: context.cache.process.in_phase(Phase.EXPECTING)
-            finding = mismatch_record(
-                self.record,
-                MismatchContext(
+            if key not in known:
+                signature, expecting = context.case.signature, lambda: context.cache.process.in_phase(Phase.EXPECTING)
+                mismatch = MismatchContext(
                     pairing, signature, context.arguments, number, comparison, (), guard.deadline, expecting
-                ),
-                depth=context.depth,
-                structural=context.case.family.structural,
-                models_operands=self.record.tolerance == BIT_FOR_BIT
-                or getattr(pairing.tolerance, "models_operands", False),
-                guard=guard,
-                call=label,
-                cause=cause,
-                gradient_of=claim.check.gradient_of[number] if claim.check.gradient_of else "",
+                )
+                known[key] = mismatch_evidence(
+                    mismatch,
+                    depth=context.depth,
+                    structural=context.case.family.structural,
+                    models_operands=exact,
+                    guard=guard,
+                    call=label,
+                    cause=cause,
+                    gradient_of=claim.check.gradient_of[number] if claim.check.gradient_of else "",
+                )
+            detail, evidence = known[key]
+            finding = replace(
+                self.record,
+                verdict=comparison.verdict,
+                message=detail.text(),
+                detail=detail,
+                wrong=detail.wrong,
+                evidence=evidence,
+                error_budget=self._budget(shares, number, guard),
             )
-            finding = replace(finding, error_budget=self._budget(shares, number, guard))
         wrong_call = claim.formula.traced, claim.formula.leaves
         return Outcome(finding, context.arguments, comparison=comparison, wrong_call=wrong_call)
 

@@ -39,6 +39,7 @@ class NotPromotedError(Exception):
 
 
 _Key = tuple[Traced, str]  # a function, and a call of it
+_SamplesKey = tuple[Traced, str, SampleArithmetic]
 ReadLeaves = Callable[[], Sequence[Array]]
 TraceWide = Callable[[], Traced | None]
 Take = Callable[[tuple[Array, ...]], tuple[Array, ...]]
@@ -60,13 +61,15 @@ class FormulaStore:
       literals: those of the kernels whose own constants are those of `kernels`, some of them rounded to 16 bits.
       unrounded: the same without explicit rounding; None for a kernel that has none.
       outputs: of `kernels`, evaluated ahead of their cases' turn.
-      samples: of `kernels` in the formula's arithmetic, evaluated ahead likewise.
-      sampled: how often samples were asked, by kernel.
+      samples: of `kernels` in the formula's arithmetic, ahead likewise, and of `own_kernels` in others, which each
+        backend may ask for; () if there are none.
+      unasked: those of them that were evaluated ahead and not asked for yet.
+      room: how many more may be, by arithmetic: as many as were asked for.
       unbatched: the kernels of which several cases cannot be sampled at once.
       raising: the kernels whose callbacks raise each time.
       right: the answers for kernels and calls whose formula is not wrong.
       comparisons: with the oracle, for calls with wrong outputs; () if they cannot be made.
-      own_samples: of `own_kernels` in an arithmetic, for such calls; () likewise.
+      overflowing: whether numbers of such calls are too large for the dtypes that they have in the kernel.
     """
 
     def __init__(self, process: ProcessState) -> None:
@@ -76,16 +79,15 @@ class FormulaStore:
         self.literals: dict[Traced, Literals] = {}
         self.unrounded: dict[Traced, PromotedKernel | None] = {}
         self.outputs: dict[_Key, tuple[Array, ...]] = {}
-        self.samples = BoundedStore[_Key, tuple[Array, ...]](_MAX_BYTES, _sample_bytes)
-        self.sampled: Counter[Traced] = Counter()
+        self.samples = BoundedStore[_SamplesKey, tuple[Array, ...]](_MAX_BYTES, _sample_bytes)
+        self.unasked: set[_SamplesKey] = set()
+        self.room: Counter[SampleArithmetic] = Counter()
         self.unbatched: set[Traced] = set()
         self.right: dict[_Key, FormulaAnswer] = {}
         self.raising: set[Traced] = set()
+        self.overflowing: dict[_Key, bool] = {}
         self.comparisons = BoundedStore[_Key, Sequence[Comparison]](
             _MAX_BYTES, lambda found: sum(c.bytes for c in found)
-        )
-        self.own_samples = BoundedStore[tuple[Traced, str, SampleArithmetic], Sequence[Array]](
-            _MAX_BYTES, _sample_bytes
         )
 
     def kernel(self, traced: Traced, trace_wide: TraceWide | None, rewrites: Traced | None = None) -> PromotedKernel:
@@ -210,7 +212,11 @@ class Formula:
         return compare_closely(outputs, self.oracle, self._sample, specials=specials)
 
     def _sample(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
-        return self._samples() if arithmetic == FORMULA_ARITHMETIC else self.own_samples(arithmetic)
+        if arithmetic != FORMULA_ARITHMETIC:
+            return self.own_samples(arithmetic)
+        samples = self._samples(self._kernel, arithmetic)
+        self.store.samples.pop((self.traced, self.key, arithmetic), None)  # their comparison is kept
+        return samples
 
     def is_right_unrounded(self) -> bool:
         """Returns whether the formula is right but for results that the kernel rounds explicitly."""
@@ -221,7 +227,10 @@ class Formula:
             return False
         try:
             outputs = _explained(lambda: kernel([leaf[None] for leaf in self.leaves]))
-            sample = functools.partial(_sample, kernel, self.leaves)
+
+            def sample(arithmetic: SampleArithmetic) -> tuple[Array, ...]:
+                return _explained(lambda: kernel.sample(self.leaves, arithmetic))
+
             return not is_wrong(compare_closely([output[0] for output in outputs], self.oracle, sample))
         except NotPromotedError:
             return False
@@ -237,70 +246,78 @@ class Formula:
 
     def overflows_own_dtypes(self) -> bool:
         """Returns whether a finite intermediate result is too large for the dtype that it has in the kernel."""
-        try:
-            return _explained(lambda: self.store.own_kernel(self.traced).overflows_own_dtypes(self.leaves))
-        except NotPromotedError:
-            return False
+        known, key = self.store.overflowing, (self.traced, self.key)
+        if key not in known:
+            known[key] = False
+            with suppress(NotPromotedError):
+                own = self.store.own_kernel(self.traced)
+                known[key] = _explained(lambda: own.overflows_own_dtypes(self.leaves))
+        return known[key]
 
     def own_samples(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
         """Returns samples of the outputs, with the constants of the kernel's own dtypes; () if that is impossible.
 
         They have shape (samples, *shape), and row 0 is not rounded.
         """
-
-        def sample() -> Sequence[Array]:
-            self.store.process.enter_phase(Phase.EXPECTING)
-            try:
-                return self._take_samples(_sample(self.store.own_kernel(self.traced), self.leaves, arithmetic))
-            except NotPromotedError:
-                return ()
-
-        return self.store.own_samples.compute_once((self.traced, self.key, arithmetic), sample)
+        self.store.process.enter_phase(Phase.EXPECTING)
+        try:
+            return self._samples(self.store.own_kernel(self.traced), arithmetic)
+        except NotPromotedError:
+            self.store.samples[self.traced, self.key, arithmetic] = ()
+            return ()
 
     # Evaluates the outputs with those of coming calls.
     def _outputs(self) -> tuple[Array, ...]:
         kernel, known = self._kernel, self.store.outputs
         self.store.process.enter_phase(Phase.RUNNING)
         if (self.traced, self.key) not in known:
-            most = _MOST // (1 + sum(leaf.size for leaf in self.leaves))
-            others = [(key, read()) for key, read in itertools.islice(self.coming(), most)]
-            keys, inputs = [self.key, *(key for key, _ in others)], [self.leaves, *(each for _, each in others)]
-            try:
-                results = _explained(lambda: kernel([np.stack(column) for column in zip(*inputs, strict=True)]))
-            except NotPromotedError:
-                if not others:
-                    raise
-                keys = keys[:1]  # another case may be the cause
-                results = _explained(lambda: kernel([leaf[None] for leaf in self.leaves]))
-            for row, key in enumerate(keys):
-                known[self.traced, key] = tuple(output[row] for output in results)
+            others = itertools.islice(self.coming(), _MOST // (1 + sum(leaf.size for leaf in self.leaves)))
+            known.update(((self.traced, key), outputs) for key, outputs in self._evaluate(kernel, [*others]).items())
         return known.pop((self.traced, self.key))
 
-    # Evaluates samples with those of coming calls. These need not ask for samples, so at most as many are evaluated
-    # ahead as have asked.
-    def _samples(self) -> tuple[Array, ...]:
-        kernel, store = self._kernel, self.store
-        store.sampled[self.traced] += 1
-        if (found := store.samples.pop((self.traced, self.key), None)) is not None:
-            return self._take_samples(found)
+    # Evaluates samples with those of coming calls, which need not ask for them.
+    def _samples(self, kernel: PromotedKernel, arithmetic: SampleArithmetic) -> tuple[Array, ...]:
+        store, key = self.store, (self.traced, self.key, arithmetic)
+        if key in store.unasked:
+            store.unasked.remove(key)
+            store.room[arithmetic] += 2  # its own place, and one for having asked
+        if key in store.samples:
+            return self._take_samples(store.samples[key])
+        # Of the formula, calls with an answer need no samples any more.
+        answered = (store.right, store.comparisons) if arithmetic == FORMULA_ARITHMETIC else ()
+        coming = (
+            each
+            for each in self.coming()
+            if (self.traced, each[0], arithmetic) not in store.samples
+            and not any((self.traced, each[0]) in answers for answers in answered)
+        )
         constants = sum(np.size(constant) for constant in self.traced.jaxpr.consts)
         size = constants + sum(leaf.size for leaf in self.leaves) + sum(math.prod(o.shape) for o in self.traced.outputs)
-        most = min(store.sampled[self.traced] - 1, _MOST_SAMPLED // (1 + FORMULA_ARITHMETIC.rows * size))
-        known = store.right, store.samples
-        coming = (each for each in self.coming() if not any((self.traced, each[0]) in answers for answers in known))
+        most = min(store.room[arithmetic], _MOST_SAMPLED // (1 + arithmetic.rows * size))
         others = list(itertools.islice(coming, 0 if self.traced in store.unbatched else most))
-        inputs = [self.leaves, *(read() for _, read in others)]
-        columns = [np.stack(column) for column in zip(*inputs, strict=True)]
+        found = self._evaluate(functools.partial(kernel.sample_cases, arithmetic=arithmetic), others)
+        if len(found) <= len(others):
+            store.unbatched.add(self.traced)  # as where cases take different branches
+        ahead = {(self.traced, other, arithmetic): samples for other, samples in found.items() if other != self.key}
+        store.samples.update(ahead)
+        store.unasked.update(ahead)
+        store.room[arithmetic] += 1 - len(ahead)
+        store.samples[key] = found[self.key]
+        return self._take_samples(found[self.key])
+
+    # Evaluates this call with others, or by itself if one of them may be the cause of a failure.
+    def _evaluate(
+        self, evaluate: Callable[[list[Array]], tuple[Array, ...]], others: Sequence[tuple[str, ReadLeaves]]
+    ) -> dict[str, tuple[Array, ...]]:
+        keys, inputs = [self.key, *(key for key, _ in others)], [self.leaves, *(read() for _, read in others)]
         try:
-            results = _explained(lambda: kernel.sample_cases(columns, FORMULA_ARITHMETIC))
+            results = _explained(lambda: evaluate([np.stack(column) for column in zip(*inputs, strict=True)]))
         except NotPromotedError:
             if not others:
                 raise
-            store.unbatched.add(self.traced)  # as where cases take different branches
-            return self._take_samples(_sample(kernel, self.leaves, FORMULA_ARITHMETIC))
-        for row, (key, _) in enumerate(others, 1):
-            store.samples[self.traced, key] = tuple(output[row].copy() for output in results)
-        return self._take_samples(tuple(output[0] for output in results))
+            keys = keys[:1]
+            results = _explained(lambda: evaluate([leaf[None] for leaf in self.leaves]))
+        return {key: tuple(output[row] for output in results) for row, key in enumerate(keys)}
 
     def _take_samples(self, samples: tuple[Array, ...]) -> tuple[Array, ...]:
         if self.take is whole or not samples:
@@ -316,10 +333,6 @@ def _promote(
         return _explained(lambda: PromotedKernel(traced, rounds=rounds, literals=literals, narrows=narrows))
     except NotPromotedError as error:
         return str(error)
-
-
-def _sample(kernel: PromotedKernel, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
-    return _explained(lambda: kernel.sample(leaves, arithmetic))
 
 
 # Raises NotPromotedError where NumPy cannot evaluate a kernel.

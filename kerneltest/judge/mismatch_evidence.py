@@ -25,7 +25,6 @@ from kerneltest.judge.diagnose import describe_special_inputs, diagnose
 from kerneltest.judge.relations import MismatchContext
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.evidence import EXTREMES, Element, Evidence, Window
-from kerneltest.records.schema import Record
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules, NanDroppingRules
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import trace
@@ -115,8 +114,7 @@ def _to_elements(values: Array, digits: int = 7) -> tuple[Element, ...]:
     return tuple(values.astype(bool if values.dtype == bool else np.int64).ravel().tolist())
 
 
-def mismatch_record(
-    record: Record,
+def mismatch_evidence(
     mismatch: MismatchContext,
     *,
     depth: str,
@@ -126,8 +124,8 @@ def mismatch_record(
     call: str,
     gradient_of: str,
     cause: MismatchCause | None,
-) -> Record:
-    """Returns the record of a wrong output, with its verdict, its detail and its evidence.
+) -> tuple[Mismatch, Evidence]:
+    """Returns the detail of a wrong output and its evidence.
 
     Args:
       mismatch: the wrong output with its case, without the names of its axes.
@@ -148,12 +146,11 @@ def mismatch_record(
     diagnosis = guard.collect("diagnosing the wrong elements", diagnose_it, "")
     special = "" if structural else guard.collect("listing inputs", lambda: describe_special_inputs(arguments), "")
     by_dim = dict(zip([axis.name for axis in axes], place.index, strict=True))
-    wrong = int(comparison.wrong.sum())
     detail = Mismatch(
         call=call,
         output=output,
         gradient_of=gradient_of,
-        wrong=wrong,
+        wrong=int(comparison.wrong.sum()),
         total=comparison.wrong.size,
         pattern=place.pattern.text() if place.pattern else "",
         index=place.index,
@@ -186,9 +183,7 @@ def mismatch_record(
             (),
         ),
     )
-    return replace(
-        record, verdict=comparison.verdict, message=detail.text(), detail=detail, wrong=wrong, evidence=evidence
-    )
+    return detail, evidence
 
 
 def output_axes(

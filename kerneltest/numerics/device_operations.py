@@ -184,6 +184,21 @@ def convert(x: Array, dtype: DType) -> Array:
     return x.astype(dtype)
 
 
+def reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
+    """Rounds to a float with fewer bits of either kind, as XLA does: one too small for a normal number becomes zero."""
+    info = ml_dtypes.finfo(x.dtype)
+    kept, exponents = info.nmant, info.bits - 1 - info.nmant
+    bits, infinity = x.view(f"u{x.dtype.itemsize}"), ((1 << exponents) - 1) << kept
+    if (dropped := kept - mantissa_bits) > 0:  # ties to even
+        bits = (bits + (bits >> dropped & 1) + ((1 << dropped - 1) - 1)) >> dropped << dropped
+    if exponent_bits < exponents:
+        middle, reach = (1 << exponents - 1) - 1, (1 << exponent_bits - 1) - 1
+        sign, exponent = bits & (1 << info.bits - 1), bits & infinity
+        bits = np.where(exponent > (middle + reach) << kept, sign | infinity, bits)
+        bits = np.where(exponent <= (middle - reach) << kept, sign, bits)
+    return np.where(np.isnan(x), x, bits.view(x.dtype))
+
+
 # Reductions, which NumPy sums pairwise, and products of matrices.
 
 

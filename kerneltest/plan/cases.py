@@ -78,8 +78,7 @@ def value_cases(
     """
     chosen = [signature for signature in signatures(pairing, depth) if signature.dtype == dtype_name]
     families = [family for family in FAMILIES.values() if family.group == group]
-    small = 2**13 if group == GroupName.NUMERIC else 2**9  # sums lose digits only if they are long
-    left_out = set(_left_out(pairing, families, small)) if depth == "quick" else set()
+    left_out = _left_out(pairing, group) if depth == "quick" else ()
     for number, signature in enumerate(chosen):
         filled = signature_slots(pairing, signature)
         for place, family in enumerate(families):
@@ -112,21 +111,27 @@ def _is_planned(family: Family, filled: Mapping[str, Slot]) -> bool:
     return bool(_applicable(family, filled))
 
 
-def _left_out(pairing: Pairing, families: Sequence[Family], small: int) -> Iterator[tuple[Signature, str]]:
-    """Yields signatures of more than `small` elements, with families that do not fill them: these take turns.
+@functools.lru_cache(maxsize=8)  # for the dtypes of a pairing in turn
+def _left_out(pairing: Pairing, group: str) -> frozenset[tuple[Signature, str]]:
+    """Returns the larger signatures, each with the name of a family that does not fill it: these take turns.
 
     Each family gets each length, dtype and option that it can fill, in the smallest signatures that have them.
     """
+    small = 2**13 if group == GroupName.NUMERIC else 2**9  # elements: sums lose digits only if they are long
+    always = LONG_FAMILIES["quick"]
+    families = [each for each in FAMILIES.values() if each.group == group and each.name not in always]
     filled = {signature: signature_slots(pairing, signature) for signature in signatures(pairing, "quick")}
     sizes = {signature: sum(slot.size for slot in slots.values()) for signature, slots in filled.items()}
-    for place, family in enumerate(family for family in families if family.name not in LONG_FAMILIES["quick"]):
+    ordered, found = sorted(sizes, key=sizes.__getitem__), set[tuple[Signature, str]]()
+    for place, family in enumerate(families):
         seen: set[tuple[str, object]] = set()
-        for number, signature in enumerate(sorted(sizes, key=sizes.__getitem__)):
+        for number, signature in enumerate(ordered):
             options, turns = {*signature.dims, *signature.dtypes, *signature.statics}, -(-sizes[signature] // small)
             if turns > 1 and (number + place) % turns and options <= seen:
-                yield signature, family.name
+                found.add((signature, family.name))
             elif _is_planned(family, filled[signature]):
                 seen |= options
+    return frozenset(found)
 
 
 @functools.lru_cache(maxsize=256)  # all cases of a signature use them

@@ -12,6 +12,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import Array, ShapeDtype, is_float
+from kerneltest.trace.batched_interpreter import kernel_rules
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.primitives import PRIMITIVES, Kind
@@ -147,6 +148,29 @@ def test_every_elementwise_primitive_has_a_row() -> None:
 def test_floats(name: str, dtype: str) -> None:
     function, shapes, ulps = FLOAT_CASES[name]
     _check(function, *(_values(dtype, shape, 3, i) for i, shape in enumerate(shapes)), ulps=ulps)
+
+
+@pytest.mark.parametrize("bits", [(5, 10), (8, 7), (4, 3), (8, 23), (2, 1), (11, 4)])
+@pytest.mark.parametrize("dtype", [*FLOATS, "float64"])
+def test_precision_is_reduced_as_xla_does_without_it(
+    dtype: str, bits: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, kind = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, dtype, dtype))
+    numbers = np.ldexp(rng.standard_normal((4, 2000)), rng.integers(-160, 160, (4, 2000)))
+    near = np.ldexp(1 + np.arange(-200, 200) * 2.0**-12, [[-14], [-126], [16], [-6]])
+    with np.errstate(over="ignore"):
+        given = np.concatenate([np.tile(SPECIAL, (4, 1)), numbers, near], 1).astype(kind)
+    wanted = jax.jit(lambda x: lax.reduce_precision(x, *bits))
+    with jax.enable_x64(True):
+        traced = trace_function(
+            lambda x: [lax.reduce_precision(x, *bits)], (ShapeDtype(given.shape[1:], kind),), "for a test"
+        )
+        expected = np.stack([np.asarray(wanted(row)) for row in given])
+        monkeypatch.setattr(kernel_rules, "_bind_by_row", None)
+        (got,) = BatchedKernel(traced)([given])
+    wide, other = got.astype(np.float64), expected.astype(np.float64)
+    np.testing.assert_array_equal(wide, other)
+    np.testing.assert_array_equal(np.signbit(wide) & ~np.isnan(wide), np.signbit(other) & ~np.isnan(wide))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

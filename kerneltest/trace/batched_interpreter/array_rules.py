@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, is_float, is_integer
-from kerneltest.numerics.device_operations import UPDATES, convert, position, reduce
+from kerneltest.numerics.device_operations import UPDATES, convert, position, reduce, reduce_precision
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import ArrayFunction, EquationFunction, Machine, Rule, UnknownError, by_row, is_uniform
 from kerneltest.trace.primitives import PRIMITIVES, Kind, primitive_of
@@ -307,6 +307,7 @@ ARRAY_RULES: Mapping[str, Callable[[Equation], ArrayFunction]] = {
     "tile": lambda equation: lambda x: np.tile(x, (1, *equation.params["reps"])),
     "gather": _gather,
     "scatter": _scatter,
+    "reduce_precision": lambda equation: lambda x: reduce_precision(x, **equation.params),
     **{f"scatter{dash}{name}": _scatter for dash in "-_" for name in ("add", "mul", "min", "max")},
     **{p.name: _reduction for p in PRIMITIVES.values() if p.kind is Kind.REDUCTION},
     **{p.name: _cumulative for p in PRIMITIVES.values() if p.kind is Kind.SCAN},
