@@ -40,9 +40,8 @@ def _conditions(source: str, line: int) -> list[tuple[ast.expr, bool]]:
     """Returns the conditions of an assertion or an exception at a line, each with the value that avoids it."""
     tree = parse_source(source) or ast.Module([], [])
     around = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and _covers(line, each)]
-    if not any(isinstance(each, (ast.Assert, ast.Raise)) for each in around):
-        return []
-    tests = [each for each in around if isinstance(each, (ast.Assert, ast.If))]
+    refuses = any(isinstance(each, (ast.Assert, ast.Raise)) for each in around)
+    tests = [each for each in around if refuses and isinstance(each, (ast.Assert, ast.If))]
     return [(each.test, isinstance(each, ast.Assert) or not _covers(line, *each.body)) for each in tests]
 
 
