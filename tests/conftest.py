@@ -65,6 +65,14 @@ def _time_for_evidence() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cases of invariants, which take a third of the time, for tests of what is said of values."""
+    from kerneltest.execute.invariant_group import InvariantGroup
+
+    monkeypatch.setattr(InvariantGroup, "cases", lambda group, item: iter(()))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # One collected pairing makes this a run of kerneltest, which misses all pairings that tests make for themselves.
     own = (item for item in items if type(item).__name__ == "KernelItem" and TESTS in item.path.parents)

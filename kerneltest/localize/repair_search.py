@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain, compress, islice
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -56,9 +56,8 @@ class Repair:
     phrase: str  # `changing <= to <`
     cost: int
     literal: bool  # whether the source spells out at this place what is changed, rather than naming it
-    # yields the patches that apply the change to the kernel, which may be traced for other lengths: one for each
-    # possible way, none if the change does not fit
-    patches: Callable[[Any], Iterator[Any]]
+    # returns the patches that apply it to a kernel, perhaps of other lengths: one for each way, none if it does not fit
+    patches: Callable[[Any], Iterable[Any]]
     undone: str = ""  # what it undoes: `a rounding to bfloat16`, `a missing mask`; or ""
 
 
@@ -90,11 +89,13 @@ def _of_body(number: int, call: MutableCall) -> Iterator[Repair]:
 def _of_frame(number: int, call: MutableCall) -> Iterator[Repair]:
     for turn, change in enumerate(call_repairs(call.call.equation)):
 
-        def patches(kernel: MutableKernel, turn: int = turn) -> Iterator[Patch]:
-            for other in kernel.calls[number : number + 1]:
-                for equation in list(call_repairs(other.call.equation))[turn].equations:
-                    changed = MutableCall(replace(other.call, equation=equation), kernel.target, kernel.lengths)
-                    yield Patch({number: changed.prepare()})
+        @cache  # many cases have one kernel, which is lowered with each change
+        def patches(kernel: MutableKernel, turn: int = turn) -> list[Patch]:
+            return [
+                Patch({number: MutableCall(replace(old.call, equation=new), kernel.target, kernel.lengths).prepare()})
+                for old in kernel.calls[number : number + 1]
+                for new in list(call_repairs(old.call.equation))[turn].equations
+            ]
 
         yield Repair(change.place, source_line(change.place), change.phrase, 0, True, patches)
 

@@ -59,7 +59,11 @@ def _installed(package: str) -> str:
 
 # An interpreter's loops gain nothing from LLVM's optimiser, and compiling them takes most of the time.
 PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
-    {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    {
+        "xla_backend_optimization_level": 0,
+        "xla_llvm_disable_expensive_passes": True,
+        "xla_cpu_parallel_codegen_split_count": 1,  # in 32 parts, a matrix product takes half as long again
+    }
 )
 """Options that every supported version of JAX has."""
 

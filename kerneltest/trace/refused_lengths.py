@@ -1,6 +1,7 @@
 """The lengths that a kernel refuses by an assertion or a condition, and the declaration that leaves them out."""
 
 import ast
+import functools
 import linecache
 import operator
 import traceback
@@ -23,8 +24,7 @@ def length_declarations(error: BaseException, lengths: Mapping[str, int]) -> lis
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         if place is not None and line == place.line and relative_path(file) == place.file:
-            tree = parse_source("".join(linecache.getlines(file)))
-            conditions = _conditions(tree, line) if tree is not None else ()
+            conditions = _conditions("".join(linecache.getlines(file)), line)
             limits = dict.fromkeys(limit for test, wanted in conditions for limit in _limits(test, wanted, frame))
             return [
                 f"dims=dict({name}=kt.dim({option}))"
@@ -35,23 +35,18 @@ def length_declarations(error: BaseException, lengths: Mapping[str, int]) -> lis
     return []
 
 
-def _conditions(node: ast.AST, line: int) -> Iterator[tuple[ast.expr, bool]]:
-    """Yields the conditions of an assertion or an exception at a line, each with the value that avoids it."""
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
-            continue
-        inside = [*ast.walk(child)]
-        if not any(isinstance(each, (ast.Assert, ast.Raise)) and _covers(each, line) for each in inside):
-            continue
-        if isinstance(child, ast.Assert):
-            yield child.test, True
-        elif isinstance(child, ast.If):
-            yield child.test, not any(_covers(each, line) for each in child.body)
-        yield from _conditions(child, line)
+@functools.lru_cache(maxsize=16)  # a kernel that refuses one length refuses many
+def _conditions(source: str, line: int) -> list[tuple[ast.expr, bool]]:
+    """Returns the conditions of an assertion or an exception at a line, each with the value that avoids it."""
+    tree = parse_source(source) or ast.Module([], [])
+    around = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and _covers(line, each)]
+    refuses = any(isinstance(each, (ast.Assert, ast.Raise)) for each in around)
+    tests = [each for each in around if refuses and isinstance(each, (ast.Assert, ast.If))]
+    return [(each.test, isinstance(each, ast.Assert) or not _covers(line, *each.body)) for each in tests]
 
 
-def _covers(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)
+def _covers(line: int, *nodes: ast.stmt) -> bool:
+    return any(node.lineno <= line <= (node.end_lineno or node.lineno) for node in nodes)
 
 
 # Comparisons, with the option of `kt.dim` that makes them true where the length stands on the left.

@@ -22,6 +22,8 @@ from kerneltest.records.sharpness import Informativeness
 from tests.found import records
 from tests.sample import elementwise, whole
 
+pytestmark = pytest.mark.usefixtures("values_alone")
+
 ROOT = math.sqrt(0.5)
 VECTORIZED_ERF = np.vectorize(math.erf, otypes=[float])
 

@@ -17,6 +17,8 @@ from kerneltest.numerics.spread import error_shares, sample_outputs
 from kerneltest.records.evidence import format_budget
 from tests.sample import elementwise, exponential
 
+pytestmark = pytest.mark.usefixtures("values_alone")
+
 DIMS = dict(n=kt.dim(values=(3, 64)))
 
 

@@ -10,6 +10,8 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 
+pytestmark = pytest.mark.usefixtures("values_alone")
+
 FAR = kt.array("m n", "float32", domain=(30, 31))
 DIMS = {"m": kt.dim(values=(4,)), "n": kt.dim(values=(64,))}
 

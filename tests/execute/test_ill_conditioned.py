@@ -40,6 +40,7 @@ def _graded(values: Any) -> Any:
     return lower + np.diag(np.where(sizes > 0, np.float32(sizes) * 2.0**-11, 1.0))
 
 
+@pytest.mark.usefixtures("values_alone")
 @pytest.mark.parametrize(("sign", "right"), [(1.0, True), (-1.0, False)])
 def test_an_oracle_without_digits_accuses_nobody(sign: float, right: bool) -> None:
     pairing = kt.oracle_for(
@@ -111,6 +112,7 @@ def _of_name(name: str, compute: Any) -> kt.Pairing:
     return kt.oracle_for(_of_parts(compute, names), **arrays, dims={"n": kt.dim(values=(64,))})(oracle)
 
 
+@pytest.mark.usefixtures("values_alone")
 @pytest.mark.parametrize("name", COMPLEX)
 def test_conventions_of_complex_numbers_accuse_no_kernel_and_excuse_no_wrong_sign(name: str) -> None:
     for sign, right in ((1.0, True), (-1.0, False)):
@@ -118,6 +120,7 @@ def test_conventions_of_complex_numbers_accuse_no_kernel_and_excuse_no_wrong_sig
         assert (found is None) is right, found
 
 
+@pytest.mark.usefixtures("values_alone")
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", [each for each in COMPLEX if "table" not in each])  # of which NumPy makes NaN alone
 def test_an_infinity_that_a_complex_oracle_has_by_any_convention_is_missed(name: str) -> None:
@@ -143,6 +146,7 @@ def test_the_dust_of_a_kernels_table_is_no_other_formula(factor: float, right: b
     assert (not result.findings) is right, result.findings[:1]
 
 
+@pytest.mark.usefixtures("values_alone")
 def test_a_nan_that_a_complex_oracle_expects_is_missed() -> None:
     wrong = _of_name("size", lambda a, b: (jnp.where(jnp.isnan(a), jnp.abs(b), jnp.sqrt(a * a + b * b)), a))
     assert {each.family for each in findings(wrong, ["interpret"])} == {
@@ -164,6 +168,7 @@ def _inverse(swap: bool) -> Any:
     return kernel
 
 
+@pytest.mark.usefixtures("values_alone")
 @pytest.mark.parametrize(("swap", "right"), [(False, True), (True, False)])
 def test_singular_inputs_are_no_mistake_of_the_oracle(swap: bool, right: bool) -> None:
     pairing = kt.oracle_for(_inverse(swap), x=kt.array("4 2 2", "float32", domain=(-10, 10)))(

@@ -13,6 +13,8 @@ import kerneltest as kt
 from tests.found import findings
 from tests.sample import elementwise, whole
 
+pytestmark = pytest.mark.usefixtures("values_alone")
+
 BACKENDS = ["interpret", "simulate:sm_90"]
 
 

@@ -292,6 +292,7 @@ CASES = (
 )
 
 
+@pytest.mark.usefixtures("values_alone")
 @pytest.mark.sweep(8)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_finding_states_its_cause_and_a_right_kernel_has_none(case: Case) -> None:
@@ -346,6 +347,7 @@ def _scaled_first(x: Any, y: Any, scales: Any) -> Any:
     return (x.reshape(8, 4, 8) * scales[:, :, None]).reshape(8, 32) @ y
 
 
+@pytest.mark.usefixtures("values_alone")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
 @pytest.mark.parametrize(("kept", "causes"), [(jnp.float32, RIGHT), (jnp.bfloat16, ROUNDING)])
 def test_a_scale_in_16_bits_is_too_much_rounding_beside_narrow_operands_that_are_exact(
@@ -358,6 +360,7 @@ def test_a_scale_in_16_bits_is_too_much_rounding_beside_narrow_operands_that_are
     assert _causes(result) == causes, [each.message for each in result.findings[:2]]
 
 
+@pytest.mark.usefixtures("values_alone")
 def test_a_bug_below_rounding_is_told_with_its_size() -> None:
     result = _check(_rows(_in_float32(_softmax, less=1e-5)), _softmax, "bfloat16")
     detail = result.findings[0].record.detail
@@ -368,6 +371,7 @@ def test_a_bug_below_rounding_is_told_with_its_size() -> None:
     assert "it computes something else: off by " in detail.text()
 
 
+@pytest.mark.usefixtures("values_alone")
 def test_a_formula_that_40_bits_do_not_decide_admits_no_wrong_values() -> None:
     # Adding 2e38 loses the logit, so each 40-bit sample averages different columns.
     right = _check(_rows(lambda x: _mean_of_first(x, jnp)), _mean_of_first, "float32")
@@ -377,6 +381,7 @@ def test_a_formula_that_40_bits_do_not_decide_admits_no_wrong_values() -> None:
     assert passed == {"ones", "constant", "constant_rows"}
 
 
+@pytest.mark.usefixtures("values_alone")
 def test_every_case_says_whether_the_formula_was_asked() -> None:
     result = _check(_rows(_in_float32(_softmax)), _softmax, "bfloat16")
     asked = [each.formula for each in result.records if each.group in ("numeric", "special")]
@@ -385,6 +390,7 @@ def test_every_case_says_whether_the_formula_was_asked() -> None:
     assert max(each.bound_fraction or 0.0 for each in asked if each is not None) < 0.01
 
 
+@pytest.mark.usefixtures("values_alone")
 def test_another_tolerance_than_that_of_rounding_leaves_the_formula_unasked() -> None:
     kernel = _rows(_in_float32(_softmax, less=1e-7))
     result = _check(kernel, _softmax, "bfloat16", tolerance=kt.tolerance.ulp(4))

@@ -323,7 +323,9 @@ def test_conditions_of_accesses_are_found_by_running_cases() -> None:
         grid = pl.cdiv(x.shape[0], 4), pl.cdiv(y.shape[0], 8)
         return pl.pallas_call(body, grid=grid, in_specs=[anywhere] * 2, out_specs=block, out_shape=out)(x, y)
 
-    @kt.oracle_for(kernel, x=kt.array("m", "float32"), y=kt.array("n", "float32"), dims=DIMS)
+    dims = {"m": kt.dim(block=4, values=(4, 5, 8)), "n": kt.dim(block=8, values=(8, 9, 16))}
+
+    @kt.oracle_for(kernel, x=kt.array("m", "float32"), y=kt.array("n", "float32"), dims=dims)
     def outer(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return x[:, None] + y
 

@@ -15,16 +15,18 @@ from jax.experimental import pallas as pl
 import kerneltest as kt
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.source_location import source_line
-from kerneltest.core.targets import Tier
+from kerneltest.core.targets import TARGETS, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Outcome
 from kerneltest.localize import repair_search
+from kerneltest.localize.case_replay import MutableKernel
 from kerneltest.localize.edits import after
 from kerneltest.localize.equation_replay import EquationReplay, EvaluatedKernel, equation_replays
 from kerneltest.localize.repair_search import (
     Deadline,
     LineSearch,
     Repair,
+    code_repairs,
     equation_repairs,
     find_repair,
     lines_of_wrong_values,
@@ -204,3 +206,20 @@ def test_functions_that_differ_only_in_a_number_make_different_edits(one: Any, o
     (equation,) = jax.make_jaxpr(jnp.sin)(np.zeros(4, np.float16)).eqns
     made = [[(v.aval, str(getattr(v, "val", ""))) for e in after(equation, f) for v in e.invars] for f in (one, other)]
     assert made[0] != made[1]
+
+
+def test_a_kernel_with_a_change_of_its_grid_is_lowered_once_for_all_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(x: jax.Array) -> list[Any]:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...]
+
+        block = pl.BlockSpec((4,), lambda i: (i,))
+        return [pl.pallas_call(body, grid=(2,), in_specs=[block], out_specs=block, out_shape=x)(x)]
+
+    traced = trace_function(kernel, (ShapeDtype((8,), np.dtype("f4")),), "for a test")
+    known = MutableKernel(traced, TARGETS["sm_90"], {"n": 8})
+    repairs = code_repairs(known)
+    changed = [[*repair.patches(known)] for repair in repairs if repair.cost == 0]
+    assert any(patch.calls for patches in changed for patch in patches)
+    monkeypatch.setattr(repair_search, "MutableCall", None)
+    assert [[*repair.patches(known)] for repair in repairs if repair.cost == 0] == changed

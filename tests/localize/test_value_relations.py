@@ -97,7 +97,8 @@ def test_what_wrong_elements_hold_is_named_or_nothing_is_claimed(words: str, for
 
     @kt.oracle_for(
         kernel, x=kt.array("m n", "float32"), y=kt.array("m n", "float32"), keep=kt.mask("m n"),
-        count=kt.lengths("m", up_to="n"), mode=kt.static("twice", "thrice"), dims={"n": kt.dim(block=8)},
+        count=kt.lengths("m", up_to="n"), mode=kt.static("twice", "thrice"),
+        dims={"m": kt.dim(maximum=M), "n": kt.dim(block=8, maximum=N)},  # no long signatures, which are traced first
     )  # fmt: skip
     def pairing(x: np.ndarray, y: np.ndarray, keep: np.ndarray, count: np.ndarray, mode: str) -> np.ndarray:
         inside = np.arange(x.shape[1]) < count[:, None]

@@ -1,7 +1,10 @@
 """Operations in NumPy give what XLA gives on a CPU, row by row."""
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +17,11 @@ from jax.experimental import pallas as pl
 from kerneltest.core.dtypes import Array, ShapeDtype, is_float
 from kerneltest.trace.batched_interpreter import kernel_rules
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
+from kerneltest.trace.jax_environment import PORTABLE_OPTIONS
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.primitives import PRIMITIVES, Kind
 from kerneltest.trace.tracing import trace_function
-from tests.operations import OPS, Op
+from tests.operations import OPS
 
 FLOATS = ("float32", "bfloat16", "float16")
 INTEGERS = ("int32", "int8", "uint8")
@@ -36,22 +40,46 @@ def _values(dtype: str, shape: tuple[int, ...], rows: int, seed: int) -> Array:
     return values.astype(getattr(ml_dtypes, dtype, dtype))
 
 
-def _named(value: Any) -> str:
-    return str(getattr(value, "name", value))
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A function with its arguments, each of which has the cases along its first axis."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Array, ...]
+    ulps: float = 0.0
+
+    def check(self, wanted: list[Any]) -> None:
+        inputs = tuple(ShapeDtype(x.shape[1:], x.dtype) for x in self.arguments)
+        traced = trace_function(lambda *leaves: jax.tree.leaves(self.function(*leaves)), inputs, "for a test")
+        results = BatchedKernel(traced)(self.arguments)
+        for case, leaves in enumerate(wanted):
+            for got, want in zip(results, leaves, strict=True):
+                assert (got.dtype, got.shape[1:]) == (want.dtype, want.shape)
+                a, b = np.asarray(got[case], np.float64), np.asarray(want, np.float64)
+                eps = float(ml_dtypes.finfo(want.dtype).eps) if is_float(want.dtype) else 0.0
+                largest = np.max(np.abs(b), initial=0.0, where=np.isfinite(b))
+                np.testing.assert_allclose(a, b, rtol=self.ulps * eps, atol=self.ulps * eps * largest / 8)
 
 
-def _check(function: Callable[..., Any], *arguments: Array, ulps: float = 0.0) -> None:
-    inputs = tuple(ShapeDtype(x.shape[1:], x.dtype) for x in arguments)
-    traced = trace_function(lambda *leaves: jax.tree.leaves(function(*leaves)), inputs, "for a test")
-    results = BatchedKernel(traced)(arguments)
-    for row in range(len(arguments[0])):
-        wanted = jax.tree.leaves(jax.jit(function)(*(x[row] for x in arguments)))
-        for got, want in zip(results, map(np.asarray, wanted), strict=True):
-            assert (got.dtype, got.shape[1:]) == (want.dtype, want.shape)
-            a, b = np.asarray(got[row], np.float64), np.asarray(want, np.float64)
-            eps = float(ml_dtypes.finfo(want.dtype).eps) if is_float(want.dtype) else 0.0
-            largest = np.max(np.abs(b), initial=0.0, where=np.isfinite(b))
-            np.testing.assert_allclose(a, b, rtol=ulps * eps, atol=ulps * eps * largest / 8, equal_nan=True)
+class Table(NamedTuple):
+    """Rows of one dtype by name, with the leaves that XLA gives for each case of them."""
+
+    rows: dict[str, Row]
+    by_xla: list[dict[str, list[Array]]]
+
+    def check(self, name: str) -> None:
+        self.rows[name].check([leaves[name] for leaves in self.by_xla])
+
+
+def _table(rows: dict[str, Row]) -> Table:
+    # Compiled together, as interpreters are: it is compilations that take long.
+    @functools.partial(jax.jit, compiler_options=PORTABLE_OPTIONS)
+    def by_xla(arguments: dict[str, list[Any]]) -> dict[str, Any]:
+        return {name: jax.tree.leaves(row.function(*arguments[name])) for name, row in rows.items()}
+
+    count = len(next(iter(rows.values())).arguments[0])
+    given = ({name: [x[case] for x in row.arguments] for name, row in rows.items()} for case in range(count))
+    return Table(rows, [jax.tree.map(np.asarray, by_xla(arguments)) for arguments in given])
 
 
 X = ((4, 8),)
@@ -123,13 +151,22 @@ INTEGER_CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]]
 }
 
 
+@cache
+def _elementwise(dtype: str) -> Table:
+    rows = {}
+    for op in OPS:
+        if dtype in op.machine_dtypes:
+            first, *others = (_values(dtype, (4, 8), 3, number) for number in range(op.arity))
+            if op.name in ("integer div", "integer rem"):
+                others = [np.where(x == 0, x.dtype.type(1), x) for x in others]
+            rows[op.name] = Row(op.function, (first, *others), op.ulps)
+    return _table(rows)
+
+
 @pytest.mark.sweep(117)
-@pytest.mark.parametrize(("op", "dtype"), [(op, d) for op in OPS for d in op.machine_dtypes], ids=_named)
-def test_elementwise(op: Op, dtype: str) -> None:
-    first, *others = (_values(dtype, (4, 8), 3, number) for number in range(op.arity))
-    if op.name in ("integer div", "integer rem"):
-        others = [np.where(x == 0, x.dtype.type(1), x) for x in others]
-    _check(op.function, first, *others, ulps=op.ulps)
+@pytest.mark.parametrize(("name", "dtype"), [(op.name, d) for op in OPS for d in op.machine_dtypes])
+def test_elementwise(name: str, dtype: str) -> None:
+    _elementwise(dtype).check(name)
 
 
 def test_every_elementwise_primitive_has_a_row() -> None:
@@ -143,11 +180,25 @@ def test_every_elementwise_primitive_has_a_row() -> None:
     assert with_numpy - traced <= below | of_others
 
 
+@cache
+def _floats(dtype: str) -> Table:
+    return _table(
+        {
+            name: Row(function, tuple(_values(dtype, shape, 3, i) for i, shape in enumerate(shapes)), ulps)
+            for name, (function, shapes, ulps) in FLOAT_CASES.items()
+        }
+    )
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", FLOAT_CASES)
 def test_floats(name: str, dtype: str) -> None:
-    function, shapes, ulps = FLOAT_CASES[name]
-    _check(function, *(_values(dtype, shape, 3, i) for i, shape in enumerate(shapes)), ulps=ulps)
+    _floats(dtype).check(name)
+
+
+@cache
+def _shapes(dtype: str) -> Table:
+    return _table({name: Row(function, (_values(dtype, (4, 8), 3, 0),)) for name, function in SHAPE_CASES.items()})
 
 
 @pytest.mark.parametrize("bits", [(5, 10), (8, 7), (4, 3), (8, 23), (2, 1), (11, 4)])
@@ -176,14 +227,23 @@ def test_precision_is_reduced_as_xla_does_without_it(
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("name", SHAPE_CASES)
 def test_shapes(name: str, dtype: str) -> None:
-    _check(SHAPE_CASES[name], _values(dtype, (4, 8), 3, 0))
+    _shapes(dtype).check(name)
+
+
+@cache
+def _integers(dtype: str) -> Table:
+    return _table(
+        {
+            name: Row(function, tuple(_values(dtype, shape, 3, i) for i, shape in enumerate(shapes)))
+            for name, (function, shapes) in INTEGER_CASES.items()
+        }
+    )
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("name", INTEGER_CASES)
 def test_integers(name: str, dtype: str) -> None:
-    function, shapes = INTEGER_CASES[name]
-    _check(function, *(_values(dtype, shape, 3, i) for i, shape in enumerate(shapes)))
+    _integers(dtype).check(name)
 
 
 def _powers(x: Any) -> Any:
@@ -204,10 +264,15 @@ CONTROL = {
 }
 
 
+@cache
+def _control() -> Table:
+    given = np.array([[3, 1, 2], [-1, 0, 5], [1, 1, 1], [0, 9, 0], [2, -4, 7]], np.float32)
+    return _table({name: Row(function, (given,), ulps=8) for name, function in CONTROL.items()})
+
+
 @pytest.mark.parametrize("name", CONTROL)
 def test_rows_may_go_different_ways(name: str) -> None:
-    given = np.array([[3, 1, 2], [-1, 0, 5], [1, 1, 1], [0, 9, 0], [2, -4, 7]], np.float32)
-    _check(CONTROL[name], given, ulps=8)
+    _control().check(name)
 
 
 def test_what_is_alike_in_all_rows_is_computed_once() -> None:
