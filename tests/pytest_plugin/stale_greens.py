@@ -27,7 +27,7 @@ def scale(x):
     y = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
     return {result}
 
-@kt.oracle_for(scale, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=({length},))))
+@kt.oracle_for(scale, x=kt.array("n", "float32", domain=(1, 9)), dims=dict(n=kt.dim(values=({length},))))
 def doubled(x):
     return {oracle}
 """
@@ -59,6 +59,11 @@ class Stale:
     variables: Mapping[str, str] = field(default_factory=dict)
     first: tuple[str, ...] = ()
     length: int = 3
+
+    @property
+    def changes_one_suite(self) -> bool:
+        """Whether suites in other folders of the same run do not see the change."""
+        return not (self.first or self.options or self.variables or "conftest.py" in self.files)
 
     def write(self, folder: Path) -> None:
         """Writes the suite as it is before the change."""

@@ -7,9 +7,11 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from kerneltest.records.runs import read_runs
+from kerneltest.records.schema import Record
 from tests import forked
 from tests.plugins import PLUGINS
-from tests.pytest_plugin.stale_greens import WAYS, Stale, write
+from tests.pytest_plugin.stale_greens import WAYS, write
 
 QUICK = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", "-q")
 
@@ -19,8 +21,52 @@ def _run(folder: Path, *options: str, **variables: str) -> CompletedProcess[str]
     return forked.run(folder, "pytest", *PLUGINS, *QUICK, *options, environment=known)
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_a_second_run_is_red_once_the_code_is_wrong(tmp_path: Path, way: Stale) -> None:
+# The suites of a run are in folders of their own, and each imports its own helper.
+IMPORTS_AGAIN = """
+import sys
+
+def pytest_pycollect_makemodule():
+    for name in ("test_suite", "helper", "library", "library.deep"):
+        sys.modules.pop(name, None)
+"""
+TOGETHER = {name: way for name, way in WAYS.items() if way.changes_one_suite}
+
+
+@pytest.fixture(scope="module")
+def second_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Record]]:
+    """The records of a run in which the code of all suites of `TOGETHER` is wrong, after a green one, by suite.
+
+    The suite "unchanged" is as it was.
+    """
+    folder, out = tmp_path_factory.mktemp("suites"), tmp_path_factory.mktemp("out")
+    write(folder, "conftest.py", IMPORTS_AGAIN)
+    suites = {name: folder / f"suite_{place}" for place, name in enumerate([*TOGETHER, "unchanged"])}
+    for name, suite in suites.items():
+        TOGETHER.get(name, WAYS["a helper"]).write(suite)
+    assert f"{len(suites)} passed" in _run(folder).stdout
+    for name, way in TOGETHER.items():
+        way.change(suites[name])
+    _run(folder, f"--kt-report={out}")
+    (run,) = read_runs(out)
+    return {
+        name: [record for record in run.records if record.pairing.startswith(f"{suite.name}/")]
+        for name, suite in suites.items()
+    }
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_a_second_run_finds_what_has_become_wrong(second_run: dict[str, list[Record]], name: str) -> None:
+    assert any(record.verdict.is_finding for record in second_run[name])
+
+
+def test_a_second_run_reuses_what_has_not_changed(second_run: dict[str, list[Record]]) -> None:
+    assert second_run["unchanged"]
+    assert all(record.reused_from and not record.verdict.is_finding for record in second_run["unchanged"])
+
+
+@pytest.mark.parametrize("name", [name for name in WAYS if name not in TOGETHER])
+def test_a_second_run_is_red_once_the_code_is_wrong(tmp_path: Path, name: str) -> None:
+    way = WAYS[name]
     way.write(tmp_path)
     runs = (_run(tmp_path, *way.first) for _ in range(6))  # of two workers, either may get the item
     first = next((run for run in runs if "1 passed" in run.stdout), None)

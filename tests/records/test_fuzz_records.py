@@ -1,6 +1,6 @@
 """Damaged and crafted runs: every command ends with 0, 1 or 2, with one line for 2, and never takes much memory.
 
-500 of them, always the same, by default; KT_FUZZ_EXAMPLES=20000 draws as many new ones.
+200 of them, always the same, by default; KT_FUZZ_EXAMPLES=20000 draws as many new ones.
 """
 
 import gzip
@@ -29,7 +29,7 @@ from kerneltest.reproduce import rerun
 from tests.made_runs import WRONG
 from tests.written import HOSTILE, PASS, absent, case, write_run
 
-EXAMPLES = int(os.environ.get("KT_FUZZ_EXAMPLES", "500"))
+EXAMPLES = int(os.environ.get("KT_FUZZ_EXAMPLES", "200"))
 MOST_MEMORY = 256 * 2**20  # bytes that one run may add to what the process needed before
 
 PAIRING = "test_fuzzed.py::doubled"
@@ -225,7 +225,7 @@ def test_every_command_survives_any_run(
 
     @settings(
         max_examples=EXAMPLES,
-        derandomize=EXAMPLES <= 500,
+        derandomize=EXAMPLES <= 200,
         database=None,
         deadline=None,
         phases=[Phase.generate, Phase.shrink],

@@ -64,8 +64,7 @@ def certify(item: Item, case: AnyCase, call: Call) -> Certified | Refuted:
         except UnknownError as error:
             raise Failure(Verdict.UNAVAILABLE, f"not certified: no expression is known for {error}") from None
         agreeing = [way for way, differs in zip(ways, known, strict=True) if not any(map(np.any, differs))]
-        if len(agreeing) < len(ways):
-            others = [way for way in ways if way not in agreeing]
+        if others := [way for way in ways if way not in agreeing]:
             values = tuple(map(np.stack, zip(*_cases(item, case, question, reference, _DRAWS), strict=True)))
             found = _search_values(values, claim, question, reference, agreeing, others)
             if isinstance(found, Refuted):
@@ -74,10 +73,9 @@ def certify(item: Item, case: AnyCase, call: Call) -> Certified | Refuted:
         places = ", at each place" if any(way.is_moved for way in ways) else ""
         words.append(f"the same expressions {_listed(ways, 'and')}{places}")
         compared += sum(each.size for differs in known for each in differs)
-    if open_questions:
-        raise Failure(Verdict.UNAVAILABLE, f"not certified: {open_questions[0]}")
-    if not compared:
-        raise Failure(Verdict.UNAVAILABLE, "not certified: there is only one way, or none of the outputs has the dim")
+    if open_questions or not compared:
+        (why, *_) = [*open_questions, "there is only one way, or none of the outputs has the dim"]
+        raise Failure(Verdict.UNAVAILABLE, f"not certified: {why}")
     return Certified("; ".join(words), compared)
 
 
@@ -173,8 +171,7 @@ def _first_difference(reference: Traced, way: Way, leaves: Arrays) -> tuple[Nond
         if not wrong:
             return None
     one, other = pairs[wrong[0]]
-    differs = _bits(one) != _bits(other)
-    row = int(np.argwhere(differs)[0][0])
+    row = int(np.argwhere(differs := _bits(one) != _bits(other))[0][0])
     return first_difference(f"output {wrong[0]}", one[row], other[row], differs[row]), row
 
 

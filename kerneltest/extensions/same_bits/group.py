@@ -15,7 +15,7 @@ from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import register_group
 from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint
 from kerneltest.extensions.same_bits.certificate import Refuted, certify
-from kerneltest.extensions.same_bits.ways import CLAIMS, Call, chosen
+from kerneltest.extensions.same_bits.ways import CLAIMS, Call, chosen, reverse_programs
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family, marker_family
 from kerneltest.plan.signatures import Signature, signatures
@@ -32,8 +32,6 @@ class SameBitsGroup(Group):
         return backend.tier is Tier.INTERPRET
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        if not item.pairing.invariant_to:
-            return
         planned = [each for each in signatures(item.pairing, item.depth) if each.dtype == item.dtype]
         for family, claim in CLAIMS.items():
             for signature in chosen(claim, item.pairing, planned, item.depth) if claim.made_by(item.pairing) else ():
@@ -77,8 +75,12 @@ def _call(item: Item, case: AnyCase, cache: Cache) -> Call:
         pull_back = functools.partial(trace_gradient, item.pairing, signature, plain)
         return cache.traces.variation(plain, signature, "gradient", pull_back)
 
-    is_gradient = CLAIMS[case.family.name].of_gradient
-    return Call(item.pairing, kernel, gradient if is_gradient else kernel, is_gradient)
+    def backwards(signature: Signature) -> Traced:
+        plain, make = kernel(signature), functools.partial(reverse_programs, called(signature))
+        return cache.traces.variation(plain, signature, f"{called.__name__} backwards", make)
+
+    called = gradient if (is_gradient := CLAIMS[case.family.name].of_gradient) else kernel
+    return Call(item.pairing, kernel, called, backwards, is_gradient)
 
 
 register_group(SameBitsGroup(), order=65)

@@ -45,6 +45,7 @@ class Call:
     pairing: Pairing
     trace_kernel: Trace
     trace: Trace  # of what is called
+    trace_backwards: Trace  # of the same by `reverse_programs`
     is_gradient: bool  # whether that is the gradient, whose last arrays are weights of the kernel's outputs
 
     def axes(self, whole: Signature, shorter: Signature, name: str) -> tuple[AxesOfArrays, AxesOfArrays]:
@@ -157,17 +158,18 @@ def padded_dims(pairing: Pairing) -> tuple[str, ...]:
     return tuple(name for name in found if name not in pairing.batch_dims)
 
 
+def reverse_programs(traced: Traced) -> Traced:
+    """The function with the programs of its kernels in reverse order; `unavailable` if these cannot be run so."""
+    kernels = (equation for equation, _ in iter_equations(traced.jaxpr.jaxpr) if kind_of(equation) is Kind.KERNEL)
+    if not all(map(is_plain_call, kernels)):
+        raise Failure(Verdict.UNAVAILABLE, "not certified: programs of a kernel cannot be run in reverse order")
+    return analyze(rewrite_jaxpr(traced.jaxpr, reverse_grids()), traced.function, traced.inputs)
+
+
 def _any_order(call: Call, signature: Signature) -> Iterator[Question]:
     # Of two programs that depend on each other, the reverse order exchanges them.
-    traced = call.trace(signature)
-    kernels = [equation for equation, _ in iter_equations(traced.jaxpr.jaxpr) if kind_of(equation) is Kind.KERNEL]
-    if not all(map(is_plain_call, kernels)):
-        raise Failure(
-            Verdict.UNAVAILABLE, "not certified: it has a kernel whose programs cannot be run in reverse order"
-        )
-    changed = analyze(rewrite_jaxpr(traced.jaxpr, reverse_grids()), traced.function, traced.inputs)
-    ways = Way("the programs in order", traced), Way("the programs in reverse order", changed)
-    yield Question(signature, iter(ways))
+    traces = {"order": call.trace(signature), "reverse order": call.trace_backwards(signature)}
+    yield Question(signature, (Way(f"the programs in {words}", traced) for words, traced in traces.items()))
 
 
 def tuned_statics(pairing: Pairing) -> tuple[str, ...]:
@@ -180,8 +182,7 @@ def _any_option(call: Call, signature: Signature) -> Iterator[Question]:
     for name in tuned_statics(pairing):
         others = (signature.with_option(name, option) for option in pairing.options()[name])
         admitted = [each for each in others if pairing.admits(dict(each.dims), dict(each.statics))]
-        ways = (Way(f"{name}={dict(each.statics)[name]}", call.trace(each)) for each in admitted)
-        yield Question(signature, ways)
+        yield Question(signature, (Way(f"{name}={dict(each.statics)[name]}", call.trace(each)) for each in admitted))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item, run_single_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.verdict_key import verdict_key
+from kerneltest.extensions.same_bits import ways
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.schema import Record
 from kerneltest.reproduce.rerun import record_signature
@@ -660,6 +661,18 @@ def test_programs_on_cores_are_not_certified_for_any_order() -> None:
     records = _records(_items(replace(pipelines.copy, invariant_to=("grid",)), "interpret-mosaic-gpu"))
     assert {record.verdict for record in records} == {OPEN}
     assert "cannot be run in reverse order" in records[0].message
+
+
+def test_programs_are_reversed_once_for_a_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key of the verdict, the comparison and the statement share it."""
+    reversed_traces, cache = list[Any](), Cache()
+    reverse = ways.rewrite_jaxpr
+    monkeypatch.setattr(ways, "rewrite_jaxpr", lambda *given: reversed_traces.append(given) or reverse(*given))
+    (item,) = _items(kt.oracle_for(_softmax, **_GRID)(_softmax_oracle))
+    cache.switch_to(item.pairing, item.dtype)
+    keys = {item.group.fingerprint(item, case, cache) for case in item.cases()}
+    assert {outcome.record.verdict for outcome in run_item(item, cache)} == {HOLDS}
+    assert len(reversed_traces) == len(keys)
 
 
 def test_the_gradient_is_a_claim_of_its_own() -> None:
