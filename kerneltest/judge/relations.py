@@ -52,7 +52,7 @@ class MismatchContext:
     output: int  # the number of the wrong output, from 0
     comparison: Comparison  # the output's comparison; at least one element is wrong
     axes: Sequence[OutputAxis]  # the output's axes
-    deadline: float = math.inf  # when to stop evaluating the oracle, in seconds of the monotonic clock
+    deadline: float = math.inf  # when to stop evaluating the oracle, in seconds of this thread's time
     expecting: Callable[[], AbstractContextManager[None]] = nullcontext  # entered for each evaluation of the oracle
 
     @cached_property
@@ -107,7 +107,7 @@ class MismatchContext:
         Raises:
           OutOfTimeError: the deadline is over.
         """
-        if time.monotonic() > self.deadline:
+        if time.thread_time() > self.deadline:
             raise OutOfTimeError
         with self.expecting():
             return evaluator(self.pairing, signature or self.signature, ())(leaves)
