@@ -381,7 +381,9 @@ def _location(repairs: Sequence[Repair]) -> FaultLocation:
     literal = all(repair.literal for repair in repairs if repair.cost <= max(best.cost, _MOST_COST))
     words = f"{best.phrase} fixes the result"
     # A repair that costs more, such as another value that fits, is no other explanation.
-    cause = best.undone if all(repair.undone == best.undone for repair in cheapest) else ""
+    causes = {repair.undone for repair in cheapest}
+    overflows = all(cause.endswith(OVERFLOWS) for cause in causes)  # what the first one makes wide stays so: the last
+    cause = cheapest[-1].undone if overflows or len(causes) == 1 else ""
     return FaultLocation(best.place, best.operation, words, literal and not others, others, cause=cause)
 
 
@@ -511,7 +513,7 @@ def _locate_in_code(
     if location is None and of_values is not None:
         location = _locate_two([first, *rest], repairs, deadline, of_values)
     if special is not None and (location is None or (explains_all and not location.confirmed)):
-        return replace(special, cause="")
+        return special if explains_all else replace(special, cause="")
     return location
 
 
