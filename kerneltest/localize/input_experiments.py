@@ -250,7 +250,7 @@ def _ordinary(slot: Slot) -> Iterator[Array]:
         sizes = 1 + np.abs(np.asarray(widen(slot.sample(rng, exact=True)), np.float64))
         yield from (slot.cast(sizes), slot.cast(-sizes), slot.sample(rng))
         if not slot.is_float_data:  # samples of a narrow integer hold its whole range
-            yield slot.cast(1 + np.arange(slot.size).reshape(slot.shape) % _FEW_NUMBERS)
+            yield slot.cast(1 + np.arange(slot.size).reshape(slot.shape) % 7)
         return
     choices = slot.end - slot.least
     if slot.kind.pointwise and not slot.kind.jointly_constrained:
@@ -261,7 +261,6 @@ def _ordinary(slot: Slot) -> Iterator[Array]:
     yield from (slot.canonical(), slot.sample(rng), slot.sample(rng))
 
 
-_FEW_NUMBERS = 7
 _SIZES = (2, 3, 8, 20, 60, 150, 400, 1000, 5000, 3e4, 1e5, 1e9, 0.5)
 _NUMBERS = (np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, *(s * size for size in _SIZES for s in (1, -1)))
 _SPECIALS = 8  # of these

@@ -153,6 +153,10 @@ _GUARDS: dict[str, tuple[tuple[str, Function], ...]] = {
     # An epsilon against a division by zero.
     "add": (("adding the constant only to 0", lambda x, y: jnp.where(x == 0, y, x)),),
 }
+_UNGUARDED = {
+    "subtracting the maximum from the exponent": "an exponential without the maximum subtracted",
+    "adding the constant only to 0": "a constant that is added to other numbers than 0",
+}
 
 
 def _below_maximum(x: Any) -> Any:
@@ -168,7 +172,8 @@ def guard(site: Site) -> Iterator[EquationChange]:
     if site.name != "add" or isinstance(site.operands[1], Literal):
         for phrase, function in _GUARDS.get(site.name, ()):
             is_masked = phrase is _LEFT_OUT and any(_is_of_mask(site, operand) for operand in site.operands)
-            undone = "a masked-out value that is multiplied by 0 instead of left out" if is_masked else ""
+            masked = "a masked-out value that is multiplied by 0 instead of left out"
+            undone = masked if is_masked else _UNGUARDED.get(phrase, "")
             yield EquationChange(phrase, partial(compute, site.equation, function), cost=not is_masked, undone=undone)
 
 

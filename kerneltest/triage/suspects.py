@@ -53,11 +53,8 @@ BEFORE_VALUES = (Level.BUILD, Level.BROKEN)
 """Levels of failures that end a case before values are compared."""
 
 _REPAIRED = {Effect.WRONG, Effect.WRONG_GRADIENT, Effect.IMPRECISE} | OF_SPECIAL_VALUES  # that do not say what happened
-_OF_NUMBERS = frozenset(
-    {RelationKind.CONSTANT, RelationKind.FACTOR, RelationKind.FACTORS, RelationKind.OFFSET, RelationKind.FUNCTION}
-)
-"""Relations that say what the wrong numbers are, and not which mistake makes them."""
-
+# Relations that say what the wrong numbers are, and not which mistake makes them.
+_OF_NUMBERS = frozenset(map(RelationKind, ("constant", "factor", "factors", "offset", "function")))
 _NEARLY_ALL_ERRORS = 0.9  # share of findings that say how far a formula is off; the others have values near zero
 _NEWLINE = "\n"
 
@@ -198,8 +195,7 @@ class Suspect:
 
     @property
     def _shown_fault(self) -> FaultLocation | None:
-        # The location of the fault, if the smallest case shows a symptom of the findings: NaN and infinities, or wrong
-        # and imprecise numbers, are of one bug.
+        # The location of the fault, if the smallest case shows a symptom of the findings, which may have several.
         shown = {symptom(record).kind for record in self.findings}
         return self.fault if self._smallest is not None and symptom(self._smallest).kind in shown else None
 

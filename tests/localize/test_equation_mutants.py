@@ -114,6 +114,16 @@ def _masked_by_a_product(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.cumsum(kept, axis=1)
 
 
+def _exponentials(x_ref: Any, o_ref: Any) -> None:
+    weights = jnp.exp(x_ref[...])  # FAULT
+    o_ref[...] = jnp.cumsum(weights / jnp.sum(weights, axis=1, keepdims=True), axis=1)
+
+
+def _softmax(x: Any) -> Any:
+    weights = np.exp(x - x.max(axis=1, keepdims=True))
+    return np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
+
+
 def _scaled_too_early(x_ref: Any, o_ref: Any) -> None:
     x = x_ref[...]
     o_ref[...] = x * jnp.cumsum(x, axis=1) - jnp.cos(x)  # FAULT
@@ -163,6 +173,7 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _without_one: lambda x: x / (1 + np.abs(np.cumsum(x, axis=1))),
     _without_residual: lambda x: np.tanh(np.cumsum(x, axis=1)) + x,
     _masked_by_a_product: lambda x: np.cumsum(np.where(np.arange(4) < 2, x, 0), axis=1),
+    _exponentials: _softmax,
     _scaled_too_early: lambda x: (x - np.cos(x)) * np.cumsum(x, axis=1),
     _limited_above: lambda x: np.clip(np.cumsum(x, axis=1), -1.5, 1.5),
     _overflowing: lambda x: np.trunc(1e5 * np.cumsum(x, axis=1)) ** 2,
@@ -175,11 +186,14 @@ CAUSES = {
     _without_residual: "a missing term",
     _masked_by_a_product: "a masked-out value that is multiplied by 0 instead of left out",
     _overflowing: "an int32 product that overflows",
+    _exponentials: "an exponential without the maximum subtracted",
+    _biased: "a constant that is added to other numbers than 0",
 }
 VALUES = {
     _unguarded: np.zeros((4, 4)),
     _biased: np.tri(4, 4, -1),
     _masked_by_a_product: np.where(np.arange(4) < 2, 1, np.nan) + np.zeros((4, 4)),
+    _exponentials: np.arange(16.0).reshape(4, 4) + 100,
     _limited_above: np.arange(-8.0, 8.0).reshape(4, 4) / 4,
     _overflowing: np.ones((4, 4)),
 }
