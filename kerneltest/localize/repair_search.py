@@ -513,7 +513,7 @@ def _locate_in_code(
     if location is None and of_values is not None:
         location = _locate_two([first, *rest], repairs, deadline, of_values)
     if special is not None and (location is None or (explains_all and not location.confirmed)):
-        return special if explains_all else replace(special, cause="")
+        return replace(special, cause="")
     return location
 
 
