@@ -218,11 +218,11 @@ class EvidenceLimits:
     @contextmanager
     def guard(self) -> Iterator[Guard]:
         """Returns the guard for the evidence of one finding, which has a share of the time that is left for all."""
-        started = time.monotonic()
+        started = time.thread_time()
         try:
             yield Guard(self.process.internal_failures, min(_MOST_EVIDENCE_SECONDS, self.seconds))
         finally:
-            self.seconds -= time.monotonic() - started
+            self.seconds -= time.thread_time() - started
 
 
 class Cache:

@@ -52,7 +52,7 @@ class MismatchContext:
     output: int  # the number of the wrong output, from 0
     comparison: Comparison  # the output's comparison; at least one element is wrong
     axes: Sequence[OutputAxis]  # the output's axes
-    deadline: float = math.inf  # when to stop evaluating the oracle, in seconds of the monotonic clock
+    deadline: float = math.inf  # when to stop evaluating the oracle, in seconds of this thread's time
     expecting: Callable[[], AbstractContextManager[None]] = nullcontext  # entered for each evaluation of the oracle
 
     @cached_property
@@ -103,7 +103,7 @@ class MismatchContext:
 
     def evaluate_oracle(self, leaves: Mapping[str, Array], signature: Signature | None = None) -> Sequence[Array]:
         """Returns the oracle's outputs, for other static arguments if a signature is given; or an OutOfTimeError."""
-        if time.monotonic() > self.deadline:
+        if time.thread_time() > self.deadline:
             raise OutOfTimeError
         with self.expecting():
             return evaluator(self.pairing, signature or self.signature, ())(leaves)
@@ -392,6 +392,12 @@ def _predict_tie(mismatch: MismatchContext, relation: ValueRelation) -> _Predict
     return _Prediction(np.where(tied, mismatch.got, np.nan), apart=False)
 
 
+def _predict_option(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:
+    option = str(dict(mismatch.signature.dims).get(relation.name, relation.name))
+    exists = option in mismatch.pairing.options().get(relation.argument, ())
+    return _as_if(mismatch, {}, mismatch.signature.with_option(relation.argument, option)) if exists else None
+
+
 _PREDICTORS: Mapping[RelationKind, Callable[[MismatchContext, ValueRelation], _Prediction | None]] = {
     RelationKind.OPPOSITE: lambda mismatch, relation: _Prediction(-mismatch.wanted),
     RelationKind.FACTOR: lambda mismatch, relation: _Prediction(relation.number * mismatch.wanted),
@@ -409,7 +415,7 @@ _PREDICTORS: Mapping[RelationKind, Callable[[MismatchContext, ValueRelation], _P
     RelationKind.COUNTED_TWICE: _predict_part,
     RelationKind.REPLACED: _predict_replaced,
     RelationKind.EXCHANGED: _predict_exchanged,
-    RelationKind.OPTION: lambda m, relation: _as_if(m, {}, m.signature.with_option(relation.argument, relation.name)),
+    RelationKind.OPTION: _predict_option,
 }
 
 
@@ -494,7 +500,8 @@ def relations_of_arguments(mismatch: MismatchContext) -> Iterator[ValueRelation]
     for name, options in mismatch.pairing.options().items():
         for option in options:
             if name not in mismatch.pairing.optionals and option != dict(mismatch.signature.statics).get(name):
-                yield ValueRelation(RelationKind.OPTION, name, name=option)
+                same = (dim for dim, length in mismatch.signature.dims if str(length) == option)
+                yield from (ValueRelation(RelationKind.OPTION, name, name=each) for each in (option, *same))
     for path, leaf in mismatch.declared.items():
         if leaf.kind.is_mask:
             yield ValueRelation(RelationKind.REPLACED, path, name="true everywhere")

@@ -604,7 +604,8 @@ def _exchanges(listing: Listing) -> Iterator[CodeChange]:
         for k, number in enumerate(op.operands):
             for other in _exchangeable(listing, i, number):
                 operands = (*op.operands[:k], other, *op.operands[k + 1 :])
-                phrase = f"replacing {_describe_value(listing, number)} by {_describe_value(listing, other)}"
+                old, new = (_describe_value(listing, each) for each in (number, other))
+                phrase = f"replacing {old} by {'another value of that line' if new == old else new}"
                 is_argument = number in listing.body.arguments  # by chance, another value often fits
                 yield CodeChange(i, phrase, 3, partial(_with, i=i, operands=operands), is_argument)
 

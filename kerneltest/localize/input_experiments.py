@@ -115,8 +115,11 @@ def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> 
     for name, (holds, cost) in _ELEMENTS.items():
         if cost is not None and (is_whole or name not in _OF_INTEGERS) and holds(wide).any():
             costs[_Fact(_HOLDS, own, (name,))] = cost
-    if is_whole and path in axes and axes[path].role == "length" and (wide == axes[path].length).any():
-        costs[_Fact(_HOLDS, own, (axes[path].name,))] = 2
+    if is_whole and path in axes and axes[path].role == "length":
+        name, length = axes[path].name, axes[path].length
+        partly = (wide > 0) & (wide < length)
+        counts = ((name, 2, wide == length), (f"a number above 0 and below {name}", 2, partly))
+        costs |= {_Fact(_HOLDS, own, (words,)): cost for words, cost, holds in counts if holds.any()}
     if wide.ndim and wide.shape[-1]:
         parts = {"the first element of a row": wide[..., :1], "the last element of a row": wide[..., -1:]}
         if block and wide.shape[-1] % block:
@@ -246,6 +249,8 @@ def _ordinary(slot: Slot) -> Iterator[Array]:
         yield FAMILIES["position_coded"].fill(slot, rng, targeted=True)
         sizes = 1 + np.abs(np.asarray(widen(slot.sample(rng, exact=True)), np.float64))
         yield from (slot.cast(sizes), slot.cast(-sizes), slot.sample(rng))
+        if not slot.is_float_data:  # samples of a narrow integer hold its whole range
+            yield slot.cast(1 + np.arange(slot.size).reshape(slot.shape) % 7)
         return
     choices = slot.end - slot.least
     if slot.kind.pointwise and not slot.kind.jointly_constrained:
@@ -380,9 +385,14 @@ def find_input_rule(
         search.observe(number, fails=True if number < first_passing else None)
     unjudged = dict(enumerate(passing, first_passing))
 
+    ordinary: dict[str, bool | None] = {}
+
     def refuting(bits: int) -> Iterator[int]:
         for number in [number for number in unjudged if bits >> number & 1]:
-            if trials.fails([unjudged.pop(number)]) is False:
+            other = _with_ordinary(pairing, bases[0].case, each := unjudged.pop(number), deciding)
+            if other.id not in ordinary:
+                ordinary[other.id] = trials.fails([other])
+            if not ordinary[other.id] and trials.fails([each]) is False:
                 yield number
 
     rule = search.run()
@@ -410,6 +420,15 @@ def find_input_rule(
         return all(_holds(part, stated) for part in parts)
 
     return InputRule(" and ".join(part.text() for part in parts) + note, holds)
+
+
+def _with_ordinary(pairing: Pairing, like: ExplicitCase, case: AnyCase, deciding: Sequence[str]) -> ExplicitCase:
+    # A case with ordinary data in the arguments that do not decide: theirs may hide that it fails, as zeros do.
+    arguments, slots = case.fill(pairing), signature_slots(pairing, case.signature)
+    hiding = (path for path, slot in slots.items() if path not in deciding and slot.kind.is_data and slot.size)
+    free = {path: [*_ordinary(slots[path])][-1] for path in hiding if pairing.leaves[path].derivation is None}
+    filled = fill_derived(pairing, case.signature, {**arguments, **free}, like.draw)
+    return replace(like, signature=case.signature, arguments=filled, family=FAMILIES["normal"])
 
 
 def _similar(pairing: Pairing, slots: Mapping[str, Slot], deciding: Sequence[str]) -> list[str]:

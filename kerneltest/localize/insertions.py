@@ -153,6 +153,10 @@ _GUARDS: dict[str, tuple[tuple[str, Function], ...]] = {
     # An epsilon against a division by zero.
     "add": (("adding the constant only to 0", lambda x, y: jnp.where(x == 0, y, x)),),
 }
+_UNGUARDED = {
+    "subtracting the maximum from the exponent": "an exponential without the maximum subtracted",
+    "adding the constant only to 0": "a constant that is added to other numbers than 0",
+}
 
 
 def _below_maximum(x: Any) -> Any:
@@ -168,7 +172,8 @@ def guard(site: Site) -> Iterator[EquationChange]:
     if site.name != "add" or isinstance(site.operands[1], Literal):
         for phrase, function in _GUARDS.get(site.name, ()):
             is_masked = phrase is _LEFT_OUT and any(_is_of_mask(site, operand) for operand in site.operands)
-            undone = "a masked-out value that is multiplied by 0 instead of left out" if is_masked else ""
+            masked = "a masked-out value that is multiplied by 0 instead of left out"
+            undone = masked if is_masked else _UNGUARDED.get(phrase, "")
             yield EquationChange(phrase, partial(compute, site.equation, function), cost=not is_masked, undone=undone)
 
 
@@ -311,6 +316,15 @@ def shift(site: Site) -> Iterator[EquationChange]:
             yield EquationChange(phrase, edit, f"shift by {one} - {other}", 1, undone=undone)
 
 
+def limit(site: Site) -> Iterator[EquationChange]:
+    """Yields maxima and minima of a constant that limit the other side as well, to the constant of the other sign."""
+    opposite = {"min": jnp.maximum, "max": jnp.minimum}.get(site.name)
+    constant = next((float(v.val) for v in site.operands if isinstance(v, Literal) and is_float_array(v)), 0.0)
+    if opposite is not None and constant and np.isfinite(constant):
+        edit = partial(after, site.equation, lambda x: opposite(x, jnp.asarray(-constant, x.dtype)))
+        yield EquationChange(f"limiting it to {-constant:.9g} as well", edit, "limit", 1)
+
+
 _FUNCTIONS: dict[str, Function] = {
     "sqrt": jnp.sqrt,
     "rsqrt": lambda x: 1 / jnp.sqrt(x),
@@ -319,10 +333,12 @@ _FUNCTIONS: dict[str, Function] = {
     "tanh": jnp.tanh,
 }
 _SIGNS: dict[str, Function] = {"add": lambda x, y: x + y, "mul": lambda x, y: x * y}
+_SUMS: dict[str, Function] = {"add": _SIGNS["add"], "sub": lambda x, y: x - y}
+_SCALES: dict[str, Function] = {"mul": _SIGNS["mul"], "div": lambda x, y: x / y}
 
 
 def exchange_operations(site: Site) -> Iterator[EquationChange]:
-    """Yields `f(x) + c` for `f(x + c)` and the other way round; the same for factors."""
+    """Yields `f(x) + c` for `f(x + c)`, `(x + y) * z` for `x * z + y` and the other way round; the same for factors."""
     inner = next((v.site for v in reversed(site.scope) if site.operands and v.variable is site.operands[0]), None)
     if inner is None or len(site.equation.outvars) != 1 or not is_float_array(site.equation.outvars[0]):
         return
@@ -333,9 +349,13 @@ def exchange_operations(site: Site) -> Iterator[EquationChange]:
         function, sign = _FUNCTIONS[inner.name], _SIGNS[site.name]
         operands = [inner.operands[0], site.operands[1]]
         changed = lambda x, c: function(sign(x, c))  # noqa: E731
+    elif (site.name in _SUMS and inner.name in _SCALES) or (site.name in _SCALES and inner.name in _SUMS):
+        first, second = ({**_SUMS, **_SCALES}[each.name] for each in (site, inner))
+        operands = [*inner.operands, *site.operands[1:]]
+        changed = lambda x, y, z: second(first(x, z), y)  # noqa: E731
     else:
         return
-    if isinstance(operands[1], Literal) and not isinstance(operands[0], Literal):
+    if not isinstance(operands[0], Literal) and (len(operands) > 2 or isinstance(operands[1], Literal)):
         (result,) = site.equation.outvars
         yield EquationChange(
             f"exchanging {inner.name} and {site.name}", partial(define, result, changed, operands), cost=1

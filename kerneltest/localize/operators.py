@@ -252,15 +252,18 @@ def _exchange(site: Site) -> Iterator[EquationChange]:
     for number, operand in enumerate(site.operands) if kind_of(site.equation) not in _CALLS else ():
         if isinstance(operand, Literal):
             continue
+        programs = {value.variable for value in site.scope if value.name == "program_id"}
         for value in reversed(site.scope):
             if value.variable is operand or not same_type(value.variable, operand):
                 continue
-            if is_array(operand) and value.name in _NOT_MEANT:
+            is_axis = {operand, value.variable} <= programs
+            if is_array(operand) and value.name in _NOT_MEANT and not is_axis:
                 continue
             edit = partial(with_operand, site.equation, number, value.variable)
             phrase = f"replacing {_describe(site, operand)} by {value} in {site.name}"
             # By chance, another value often fits.
-            yield EquationChange(phrase, edit, f"operand {number} by {value.key}", 3, not is_array(operand))
+            is_meant = is_axis or not is_array(operand)
+            yield EquationChange(phrase, edit, f"operand {number} by {value.key}", 1 if is_axis else 3, is_meant)
 
 
 # Constants.
@@ -612,7 +615,7 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     Operator("choice-dropped", "A guard or a mask of values is forgotten", partial(_drop, "choice")),
     Operator("extreme-swapped", "A limit is on the wrong side", **_both(_mistaken("max min"))),
-    Operator("limit-dropped", "A limit is forgotten", partial(_drop, "limit")),
+    Operator("limit-dropped", "A limit is forgotten", partial(_drop, "limit"), insertions.limit),
     Operator("negation-dropped", "The sign of a value is wrong", partial(_plant_other, _mistaken("neg"))),
     Operator("function-replaced", "A similar function is called, or none at all", **_both(_OTHERS)),
     Operator("exponent-changed", "An exponent is off by one", _change_exponent),

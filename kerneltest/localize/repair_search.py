@@ -382,7 +382,9 @@ def _location(repairs: Sequence[Repair]) -> FaultLocation:
     literal = all(repair.literal for repair in repairs if repair.cost <= max(best.cost, _MOST_COST))
     words = f"{best.phrase} fixes the result"
     # A repair that costs more, such as another value that fits, is no other explanation.
-    cause = best.undone if all(repair.undone == best.undone for repair in cheapest) else ""
+    causes = {repair.undone for repair in cheapest}
+    overflows = all(cause.endswith(OVERFLOWS) for cause in causes)  # what the first one makes wide stays so: the last
+    cause = cheapest[-1].undone if overflows or len(causes) == 1 else ""
     return FaultLocation(best.place, best.operation, words, literal and not others, others, cause=cause)
 
 

@@ -62,6 +62,8 @@ class ScopedValue:
         """Its origin in words: the name of an argument in the source, or the operation with its line."""
         if self.site is None:
             return self.parameter or (str(self.outer) if self.outer is not None else "a value from outside")
+        if self.name == "program_id":
+            return f"program_id({self.site.equation.params['axis']})"
         frames = self.site.frames
         return f"the {self.name} of line {frames[0][0].rpartition(':')[2]}" if frames else self.name
 

@@ -50,13 +50,13 @@ def find_relation(
       wrong: the number of wrong elements of those that are findings of the suspect, by id.
       cache: the run's cache.
     """
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.thread_time() + _SECONDS
     own = _context(item, smallest, outcome, deadline)
     if own is None:
         return None
     branch, contexts = cache.branch(), []
     for case in _chosen([case for case in cases if case.id in wrong], wrong):
-        if time.monotonic() > deadline:
+        if time.thread_time() > deadline:
             break
         other = _context(item, case, run_case(item, case, branch), deadline)
         if other is not None and other.output == own.output:

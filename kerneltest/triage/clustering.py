@@ -57,14 +57,17 @@ class FindingCluster:
     def kind(self) -> Kind:
         """The most frequent kind of symptom; of memory faults if there are any, since wrong values follow from them.
 
-        Of invariants, that which says what bits depend on says most.
+        Of invariants, that which says what bits depend on says most. If many numbers are wrong, so are all.
         """
         memory = Counter(symptom.kind for record, symptom in self.findings if is_memory(record))
         unordered = Counter(symptom.kind for _, symptom in self.findings if symptom.effect in UNORDERED)
         bits = Counter(
             kind for kind in self.kinds if kind[0] is Effect.DEPENDENT_BITS and self.level is Level.INVARIANT
         )
-        return (memory or unordered or bits or self.kinds).most_common(1)[0][0]
+        kinds = memory or unordered or bits or self.kinds
+        kind, count = kinds.most_common(1)[0]
+        is_number = kind[0] in (Effect.NUMBER_FOR_NAN, Effect.NUMBER_FOR_INFINITY)
+        return (Effect.WRONG, "") if is_number and kinds[Effect.WRONG, ""] >= _ALSO * count else kind
 
     def split(self, test: Callable[[Record], bool]) -> "list[FindingCluster]":
         """Returns the findings that pass a test, and those that do not; without empty clusters."""
@@ -90,6 +93,7 @@ def is_memory(record: Record) -> bool:
     return record.verdict.kind is VerdictKind.MEMORY
 
 
+_ALSO = 0.25  # wrong numbers for each number in place of a special value, from which on these are wrong numbers, too
 _SHARP = 0.3  # share of a signature's structural cases that a wrong formula fails; rounding fails fewer
 
 

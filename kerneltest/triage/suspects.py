@@ -37,6 +37,7 @@ from kerneltest.triage.conditions import (
 from kerneltest.triage.patterns import common_pattern
 from kerneltest.triage.symptoms import (
     OF_ROUNDING,
+    OF_SPECIAL_VALUES,
     OVERFLOWS,
     Effect,
     Level,
@@ -51,7 +52,9 @@ from kerneltest.triage.symptoms import (
 BEFORE_VALUES = (Level.BUILD, Level.BROKEN)
 """Levels of failures that end a case before values are compared."""
 
-_VAGUE = (Effect.WRONG, Effect.WRONG_GRADIENT, Effect.IMPRECISE)  # effects that do not say what happened
+_REPAIRED = {Effect.WRONG, Effect.WRONG_GRADIENT, Effect.IMPRECISE} | OF_SPECIAL_VALUES  # that do not say what happened
+# Relations that say what the wrong numbers are, and not which mistake makes them.
+_OF_NUMBERS = frozenset(map(RelationKind, ("constant", "factor", "factors", "offset", "function")))
 _NEARLY_ALL_ERRORS = 0.9  # share of findings that say how far a formula is off; the others have values near zero
 _NEWLINE = "\n"
 
@@ -192,11 +195,9 @@ class Suspect:
 
     @property
     def _shown_fault(self) -> FaultLocation | None:
-        # The location of the fault, if the smallest case shows the symptom. The results of integers that overflow are
-        # wrong in one case and imprecise in another, so their location is shown for both symptoms.
-        fault, smallest = self.fault, self._smallest
-        is_shown = smallest is not None and symptom(smallest).kind == (self.effect, self.subject)
-        return fault if is_shown or (fault is not None and fault.cause.endswith(OVERFLOWS)) else None
+        # The location of the fault, if the smallest case shows a symptom of the findings, which may have several.
+        shown = {symptom(record).kind for record in self.findings}
+        return self.fault if self._smallest is not None and symptom(self._smallest).kind in shown else None
 
     @property
     def _cause(self) -> str:
@@ -210,7 +211,8 @@ class Suspect:
     @property
     def _edit(self) -> str:
         # What repairs a symptom that does not say what happened, in words that follow the condition.
-        fault = self._shown_fault if self.relation is None and self.effect in _VAGUE else None
+        is_explained = self.relation is not None and self.relation.kind not in _OF_NUMBERS
+        fault = self._shown_fault if self.effect in _REPAIRED and not is_explained else None
         return f": {fault.words}" if fault is not None and fault.confirmed and not fault.cause else ""
 
     def _slight_error(self) -> str:

@@ -252,7 +252,7 @@ def test_evidence_of_a_finding_has_at_most_a_second_of_the_time_that_is_left(
     left: float, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 64.0
-    clock = SimpleNamespace(monotonic=lambda: now)
+    clock = SimpleNamespace(thread_time=lambda: now)
     monkeypatch.setattr(cache, "time", clock)
     monkeypatch.setattr(failures, "time", clock)
     limits = cache.EvidenceLimits(Cache().process, left)

@@ -222,6 +222,7 @@ OF_VALUES: Mapping[str, Inputs] = {
     "lens holds a zero": lambda x, y, keep, idx, lens: (lens == 0).any(),
     "lens holds an odd number": lambda x, y, keep, idx, lens: (lens % 2 == 1).any(),
     "lens holds a number below n": lambda x, y, keep, idx, lens: (lens < x.shape[1]).any(),
+    "lens holds a number above 0 and below n": lambda x, y, keep, idx, lens: ((lens > 0) & (lens < x.shape[1])).any(),
     "lens holds a number of 4 or less": lambda x, y, keep, idx, lens: (lens <= 4).any(),
     "lens holds a number that is not a multiple of 8 (the block of n)": lambda x, y, keep, idx, lens: (
         lens % 8 != 0
@@ -259,6 +260,28 @@ def test_a_condition_on_inputs_is_named(words: str) -> None:
     found = _of_values(OF_VALUES[words])
     assert found is not None
     assert (found.inputs, found.words) == (words.partition("; ")[0], words.partition("; ")[2])
+
+
+def test_zeros_that_hide_a_wrong_result_refute_no_condition() -> None:
+    def kernel(x: jax.Array, code: jax.Array) -> jax.Array:
+        return elementwise(lambda u, c: u * jnp.where((c > 99).any(), 2.0, 1.0), x, code)
+
+    @kt.oracle_for(kernel, x=kt.array("m n", "float32"), code=kt.array("m n", "uint8"), dims=DIMS)
+    def same(x: np.ndarray, code: np.ndarray) -> np.ndarray:
+        return x + 0
+
+    (signature, *_) = (s for s in signatures(same, "quick") if dict(s.dims) == {"m": 5, "n": 9})
+    normal = FAMILIES["normal"]
+
+    def case(x: float, code: int) -> ExplicitCase:
+        values = {"x": np.full((5, 9), x, np.float32), "code": np.full((5, 9), code, np.uint8)}
+        return ExplicitCase("p", signature, values, family=normal)
+
+    failing = [case(x, 120) for x in (1.5, 2.5, 3.5)]
+    passing = [case(0, code) for code in range(130, 142)]
+    found = _tested(same, failing[0], failing, [*passing, case(2, 3), case(1, 2)])
+    assert found is not None
+    assert found.inputs == "code holds a number of 100 or more"
 
 
 WITHOUT_WORDS: Mapping[str, Inputs] = {

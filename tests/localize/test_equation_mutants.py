@@ -114,6 +114,25 @@ def _masked_by_a_product(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.cumsum(kept, axis=1)
 
 
+def _exponentials(x_ref: Any, o_ref: Any) -> None:
+    weights = jnp.exp(x_ref[...])  # FAULT
+    o_ref[...] = jnp.cumsum(weights / jnp.sum(weights, axis=1, keepdims=True), axis=1)
+
+
+def _softmax(x: Any) -> Any:
+    weights = np.exp(x - x.max(axis=1, keepdims=True))
+    return np.cumsum(weights / weights.sum(axis=1, keepdims=True), axis=1)
+
+
+def _scaled_too_early(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    o_ref[...] = x * jnp.cumsum(x, axis=1) - jnp.cos(x)  # FAULT
+
+
+def _limited_above(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = jnp.minimum(jnp.cumsum(x_ref[...], axis=1), 1.5)  # FAULT
+
+
 def _overflowing(x_ref: Any, o_ref: Any) -> None:
     counts = (1e5 * jnp.cumsum(x_ref[...], axis=1)).astype(jnp.int32)
     o_ref[...] = (counts * counts).astype(jnp.float32)  # FAULT
@@ -154,6 +173,9 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _without_one: lambda x: x / (1 + np.abs(np.cumsum(x, axis=1))),
     _without_residual: lambda x: np.tanh(np.cumsum(x, axis=1)) + x,
     _masked_by_a_product: lambda x: np.cumsum(np.where(np.arange(4) < 2, x, 0), axis=1),
+    _exponentials: _softmax,
+    _scaled_too_early: lambda x: (x - np.cos(x)) * np.cumsum(x, axis=1),
+    _limited_above: lambda x: np.clip(np.cumsum(x, axis=1), -1.5, 1.5),
     _overflowing: lambda x: np.trunc(1e5 * np.cumsum(x, axis=1)) ** 2,
 }
 CAUSES = {
@@ -164,11 +186,15 @@ CAUSES = {
     _without_residual: "a missing term",
     _masked_by_a_product: "a masked-out value that is multiplied by 0 instead of left out",
     _overflowing: "an int32 product that overflows",
+    _exponentials: "an exponential without the maximum subtracted",
+    _biased: "a constant that is added to other numbers than 0",
 }
 VALUES = {
     _unguarded: np.zeros((4, 4)),
     _biased: np.tri(4, 4, -1),
     _masked_by_a_product: np.where(np.arange(4) < 2, 1, np.nan) + np.zeros((4, 4)),
+    _exponentials: np.arange(16.0).reshape(4, 4) + 100,
+    _limited_above: np.arange(-8.0, 8.0).reshape(4, 4) / 4,
     _overflowing: np.ones((4, 4)),
 }
 
@@ -219,6 +245,27 @@ def test_a_mask_at_the_wrong_corner_is_named() -> None:
         _fault(_aligned_at_the_top),
         "adding t - s to operand 1 of the comparison fixes the result",
     )
+
+
+def test_the_wrong_axis_of_the_grid_in_an_index_is_named() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        i, j, at = pl.program_id(0), pl.program_id(1), jnp.arange(4)
+        rows, columns = i * 4 + at, i * 4 + at  # FAULT
+        o_ref[...] = jnp.cumsum(x_ref[...], axis=1)[rows[:, None], columns[None, :]] + j.astype(jnp.float32)
+
+    def kernel(x: Any) -> Any:
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pl.pallas_call(body, grid=(2, 2), out_specs=pl.BlockSpec((4, 4), lambda i, j: (i, j)), out_shape=out)(x)
+
+    @kt.oracle_for(kernel, x=kt.array("m n", "float32"), dims=dict(m=kt.dim(values=(8,)), n=kt.dim(values=(8,))))
+    def pairing(x: Any) -> Any:
+        return np.cumsum(x, axis=1) + np.arange(8) // 4
+
+    failing = make_case(pairing, {}, x=np.arange(64.0).reshape(8, 8) / 7)
+    found = locate_case(pairing, failing, backend="interpret", family="normal")
+    assert found is not None
+    assert found.words == "replacing program_id(0) by program_id(1) in mul fixes the result"
+    assert found.place == _fault(test_the_wrong_axis_of_the_grid_in_an_index_is_named)
 
 
 def test_an_index_map_that_groups_programs_wrongly_is_named() -> None:

@@ -88,6 +88,8 @@ def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
         (["a rounding to float16", ""], (0, 0), ""),
         (["a rounding to float16", ""], (0, 1), "a rounding to float16"),
         (["a rounding to float16", ""], (1, 0), ""),
+        # what is wide in the product stays wide in the sum
+        (["an int16 product that overflows", "an int16 sum that overflows"], (0, 0), "an int16 sum that overflows"),
     ],
 )
 def test_a_cause_is_stated_if_all_of_the_cheapest_repairs_undo_it(

@@ -72,6 +72,18 @@ WITHOUT_WORDS: dict[str, Formula] = {
 }
 
 
+def test_the_length_that_stands_for_an_option_is_named() -> None:
+    def kernel(x: jax.Array, step: int) -> jax.Array:
+        return elementwise(lambda u: u + u.shape[0], x)
+
+    @kt.oracle_for(kernel, x=kt.array("k n", "float32"), step=kt.static(1, 2, 3), dims=dict(k=kt.dim(values=(2, 3))))
+    def moved(x: np.ndarray, step: int) -> np.ndarray:
+        return x + step
+
+    (suspect,) = kt.check(moved, depth="quick", minimize=5).suspects
+    assert suspect.headline == "wrong values: as if step were k"
+
+
 def _case(number: int) -> ExplicitCase:
     rng = np.random.default_rng(number)
     arrays = {

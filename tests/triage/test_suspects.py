@@ -25,8 +25,9 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Evidence, RelationKind, SpecialInput, SpecialValue, ValueRelation
 from kerneltest.records.schema import ConfirmedCondition, ConfirmedRelation, FaultLocation, Record, Reproducer
 from kerneltest.report.text.suspect_text import describe_suspect
+from kerneltest.triage.clustering import FindingCluster
 from kerneltest.triage.suspects import Suspect, find_suspects
-from kerneltest.triage.symptoms import OVERFLOWS
+from kerneltest.triage.symptoms import OVERFLOWS, Effect, Level, Symptom
 from tests.written import PAIRING, case
 
 LENGTHS = (1, 15, 16, 17, 31, 32, 33, 48, 49, 64)
@@ -272,6 +273,7 @@ def test_findings_that_do_not_fulfil_a_tested_condition_are_another_suspect(
         (WRONG, FaultLocation("k.py:5", "x", "adding 1 fixes the result", True),
          "wrong values: adding 1 fixes the result"),
         (WRONG, FaultLocation("k.py:5", "x", "adding 1 fixes the result", False), "wrong values"),
+        (NAN, FaultLocation("k.py:5", "x", "adding 1 fixes the result", True), "NaN: adding 1 fixes the result"),
         (SLIGHT, FaultLocation("k.py:5", "x", "it fixes the result", False, cause="a rounding to bfloat16"),
          "insufficient precision, or another formula from a rounding to bfloat16"),
         (SLIGHT, FaultLocation("k.py:5", "x", "adding 1 fixes the result", True),
@@ -305,6 +307,31 @@ def test_a_cause_says_more_than_that_a_row_is_off_by_a_factor(relation: ValueRel
     confirmed = ConfirmedRelation(relation, 1, 1)
     (suspect,) = _of([record], Reproducer(record.case, record, 0, 9, True, fault, relation=confirmed))
     assert suspect.title == title
+
+
+@pytest.mark.parametrize(
+    ("relation", "edit"),
+    [(ValueRelation(RelationKind.CONSTANT, number=7), ": adding 1 fixes the result"),
+     (ValueRelation(RelationKind.OPPOSITE), "")],
+)  # fmt: skip
+def test_a_title_quotes_an_edit_if_it_otherwise_only_says_what_the_numbers_are(
+    relation: ValueRelation, edit: str
+) -> None:
+    verdict, detail, _ = _mismatch(WRONG)
+    record = case(verdict=verdict, detail=detail, message=detail.text(), evidence=WRONG)
+    fault, confirmed = (
+        FaultLocation("k.py:5", "x", "adding 1 fixes the result", True),
+        ConfirmedRelation(relation, 1, 1),
+    )
+    (suspect,) = _of([record], Reproducer(record.case, record, 0, 9, True, fault, relation=confirmed))
+    assert suspect.title == f"wrong values: {relation.text()}{edit}"
+
+
+@pytest.mark.parametrize(("wrong", "effect"), [(1, Effect.WRONG), (0, Effect.NUMBER_FOR_INFINITY)])
+def test_numbers_in_place_of_infinities_are_wrong_values_if_other_numbers_are_wrong(wrong: int, effect: Effect) -> None:
+    effects = [Effect.NUMBER_FOR_INFINITY] * 4 + [Effect.WRONG] * wrong
+    findings = [(case(verdict="mismatch"), Symptom(Level.STRUCTURE, each)) for each in effects]
+    assert FindingCluster(Level.STRUCTURE, findings).kind == (effect, "")
 
 
 def test_a_title_states_when_before_it_quotes_an_edit() -> None:
