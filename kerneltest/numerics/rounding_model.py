@@ -436,7 +436,8 @@ class RoundingModel:
             out[rows.start] = sequential
         near = round_to_nearest(out[rows], fmt)
         if lost.any():  # a partial sum may overflow, and the sum may then be infinite or NaN
-            near[select_rows(lost, rows) & np.isfinite(near)] = np.nan
+            opposed = select_rows(np.where(lost, mass, 0.0), rows) - np.abs(out[rows]) >= 2 * fmt.overflow
+            near[select_rows(lost, rows) & (np.isfinite(near) | opposed)] = np.nan
         if self._may_flush():
             self._flush_subnormals(near, fmt, flush_seed)
         out[rows] = near

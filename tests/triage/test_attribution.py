@@ -13,6 +13,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.api import Result
+from kerneltest.core.details import ErrorCause, Mismatch, MismatchCause
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.run_plan import describe_pairing, source_of
 from kerneltest.triage.attribution import attribution, attributions
@@ -125,6 +126,15 @@ def test_a_lowering_is_blamed_only_for_what_rounding_does_not_explain(
     blamed = attribution(found, [case(backend="interpret", verdict="pass", ulps=ulps), found])
     assert words in (blamed.text() if blamed else "")
     assert (blamed is not None) is bool(words)
+
+
+@pytest.mark.parametrize(("what", "words"), [("unstable", ""), ("overflow", ""), ("rounding", AGREES)])
+def test_a_lowering_is_not_blamed_for_what_the_kernel_s_own_formula_explains(what: str, words: str) -> None:
+    evidence, cause = Evidence(actual=2.0, expected=1.0, bound=0.1), MismatchCause(ErrorCause(what), 90.0)
+    detail = Mismatch("", 0, "", 1, 4, "", (0,), "", "off", cause=cause)
+    found = case(backend="simulate:sm_90", verdict="mismatch", evidence=evidence, detail=detail)
+    blamed = attribution(found, [case(backend="interpret", verdict="pass"), found])
+    assert (blamed.text() if blamed else "") == words
 
 
 @pytest.mark.parametrize(
