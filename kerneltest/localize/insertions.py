@@ -190,6 +190,14 @@ def _is_of_mask(site: Site, atom: Atom) -> bool:
     return masks > 0
 
 
+def take_magnitudes(site: Site) -> Iterator[EquationChange]:
+    """Yields maxima of absolute values, as for the scale of a quantisation or a relative error."""
+    if site.name in _MAXIMA and is_float_array(site.equation.outvars[0]):
+        operands = {number: jnp.abs for number, atom in enumerate(site.operands) if not isinstance(atom, Literal)}
+        edit = partial(before, site.equation, operands)
+        yield EquationChange("taking the maximum of absolute values", edit, cost=1, undone="a missing absolute value")
+
+
 def rescale(site: Site) -> Iterator[EquationChange]:
     """Yields products, sums and stored values multiplied or divided by a number or a vector of the kernel."""
     places: list[tuple[int | None, Atom]]

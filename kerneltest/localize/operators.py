@@ -100,8 +100,7 @@ def _repair_other(others: Mapping[str, Sequence[str]], cost: int, site: Site) ->
     old = _spelled(site.name)
     for new in others.get(site.name, ()):
         if new == "swapped":
-            phrase = f"changing {old} to {old} with its operands exchanged"
-            yield from _replace(site, phrase, _swapped(site.name), cost)
+            yield from _replace(site, f"exchanging the operands of {old}", _swapped(site.name), cost)
         elif new in PRIMITIVES:  # an operand in place of a result is another operator's
             yield from _replace(site, f"changing {old} to {_spelled(new)}", _function(new), cost)
 
@@ -646,6 +645,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator(
         "value-unguarded", "Zero, negative numbers or infinities are not guarded against", repair=insertions.guard
     ),
+    Operator("magnitude-forgotten", "Signed values are compared, not their sizes", repair=insertions.take_magnitudes),
     Operator("scale-dropped", "A scale is forgotten, or applied twice", repair=insertions.rescale),
     Operator("term-missing", "1, or another value, is not added", repair=insertions.add_term),
     Operator("sum-not-rescaled", "A sum so far keeps an old maximum", repair=insertions.rescale_by_maximum),
