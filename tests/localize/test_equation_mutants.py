@@ -119,6 +119,11 @@ def _in_the_wrong_order(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.cumsum(x, axis=1) / 3.0 - x  # FAULT
 
 
+def _at_the_complement(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    o_ref[...] = jnp.arctan2(x, jnp.cumsum(x, axis=1))  # FAULT
+
+
 def _masked_by_a_product(x_ref: Any, o_ref: Any) -> None:
     is_kept = jnp.arange(4) < 2
     kept = x_ref[...] * jnp.where(is_kept, 1.0, 0.0)  # FAULT
@@ -166,6 +171,7 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _without_residual: lambda x: np.tanh(np.cumsum(x, axis=1)) + x,
     _of_signed_values: lambda x: np.cumsum(x, axis=1) / np.abs(x).max(axis=1, keepdims=True),
     _in_the_wrong_order: lambda x: x - np.cumsum(x, axis=1) / 3,
+    _at_the_complement: lambda x: np.arctan2(np.cumsum(x, axis=1), x),
     _masked_by_a_product: lambda x: np.cumsum(np.where(np.arange(4) < 2, x, 0), axis=1),
     _overflowing: lambda x: np.trunc(1e5 * np.cumsum(x, axis=1)) ** 2,
 }
@@ -179,7 +185,10 @@ CAUSES = {
     _masked_by_a_product: "a masked-out value that is multiplied by 0 instead of left out",
     _overflowing: "an int32 product that overflows",
 }
-WORDS = {_in_the_wrong_order: "exchanging the operands of - fixes the result"}
+WORDS = {
+    _in_the_wrong_order: "exchanging the operands of - fixes the result",
+    _at_the_complement: "exchanging the operands of atan2 fixes the result",
+}
 VALUES = {
     _unguarded: np.zeros((4, 4)),
     _biased: np.tri(4, 4, -1),
