@@ -644,6 +644,7 @@ OPERATORS: tuple[Operator, ...] = (
         "value-unguarded", "Zero, negative numbers or infinities are not guarded against", repair=insertions.guard
     ),
     Operator("magnitude-forgotten", "Signed values are compared, not their sizes", repair=insertions.take_magnitudes),
+    Operator("shift-unrounded", "A shift rounds down, not to nearest", repair=insertions.round_shift),
     Operator("scale-dropped", "A scale is forgotten, or applied twice", repair=insertions.rescale),
     Operator("term-missing", "1, or another value, is not added", repair=insertions.add_term),
     Operator("sum-not-rescaled", "A sum so far keeps an old maximum", repair=insertions.rescale_by_maximum),

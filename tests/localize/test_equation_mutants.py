@@ -124,6 +124,11 @@ def _at_the_complement(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.arctan2(x, jnp.cumsum(x, axis=1))  # FAULT
 
 
+def _shifted(x_ref: Any, o_ref: Any) -> None:
+    total = jnp.cumsum(x_ref[...] * 7, axis=1).astype(jnp.int32)
+    o_ref[...] = (total >> 2).astype(jnp.float32)  # FAULT
+
+
 def _masked_by_a_product(x_ref: Any, o_ref: Any) -> None:
     is_kept = jnp.arange(4) < 2
     kept = x_ref[...] * jnp.where(is_kept, 1.0, 0.0)  # FAULT
@@ -172,6 +177,7 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _of_signed_values: lambda x: np.cumsum(x, axis=1) / np.abs(x).max(axis=1, keepdims=True),
     _in_the_wrong_order: lambda x: x - np.cumsum(x, axis=1) / 3,
     _at_the_complement: lambda x: np.arctan2(np.cumsum(x, axis=1), x),
+    _shifted: lambda x: (np.cumsum(x * 7, axis=1) + 2) // 4,
     _masked_by_a_product: lambda x: np.cumsum(np.where(np.arange(4) < 2, x, 0), axis=1),
     _overflowing: lambda x: np.trunc(1e5 * np.cumsum(x, axis=1)) ** 2,
 }
@@ -181,6 +187,7 @@ CAUSES = {
     _unmasked: "a missing mask",
     _stored_always: "a store that lacks its condition",
     _without_residual: "a missing term",
+    _shifted: "a shift that rounds down",
     _of_signed_values: "a missing absolute value",
     _masked_by_a_product: "a masked-out value that is multiplied by 0 instead of left out",
     _overflowing: "an int32 product that overflows",
@@ -192,6 +199,7 @@ WORDS = {
 VALUES = {
     _unguarded: np.zeros((4, 4)),
     _biased: np.tri(4, 4, -1),
+    _shifted: np.arange(16.0).reshape(4, 4),
     _of_signed_values: np.arange(-9.5, 6.5).reshape(4, 4),
     _masked_by_a_product: np.where(np.arange(4) < 2, 1, np.nan) + np.zeros((4, 4)),
     _overflowing: np.ones((4, 4)),
