@@ -130,7 +130,9 @@ class Result:
         unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]
         whole = [f"{each.verdict} on {each.backend}: {each.message}" for each in self.findings if not each.record.case]
         others = [f"{name} not applicable: {reason}" for name, reason in self.not_applicable.items()]
+        hint = "minimize=30 searches up to 30 seconds for the smallest case of each suspect and for its line"
         return [
+            *[hint] * (bool(self.suspects) and not any(suspect.reproducer for suspect in self.suspects)),
             *internal,
             *whole,
             *informativeness.problems(),

@@ -9,7 +9,7 @@ import numpy as np
 from kerneltest.backends.base import Backend, BatchExecutable, ContradictedError, Executable, FastPath, Outputs
 from kerneltest.backends.device import device_responds
 from kerneltest.core.details import Contradicted, Stated, format_index
-from kerneltest.core.dtypes import Array, widen
+from kerneltest.core.dtypes import Array, flush_subnormals, widen
 from kerneltest.core.failures import (
     Failure,
     Origin,
@@ -219,6 +219,8 @@ def _contradiction(
         detail = seen.differs_from(claimed)
         if calls_back:
             raise Failure(Verdict.NONDETERMINISTIC, detail)
+        if any(flush_subnormals(leaf) is not leaf for leaf in context.leaves):
+            return ""  # which compiled code takes for zeros, and NumPy does not
         return f"gave {detail.first} for {detail.second} in {seen.array}{format_index(detail.index)}"
     if isinstance(seen, ContradictedError):
         if calls_back and context.pairing.reproducible:

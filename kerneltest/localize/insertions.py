@@ -195,6 +195,21 @@ def _is_of_mask(site: Site, atom: Atom) -> bool:
     return masks > 0
 
 
+def take_magnitudes(site: Site) -> Iterator[EquationChange]:
+    """Yields maxima of absolute values, as for the scale of a quantisation or a relative error."""
+    if site.name in _MAXIMA and is_float_array(site.equation.outvars[0]):
+        operands = {number: jnp.abs for number, atom in enumerate(site.operands) if not isinstance(atom, Literal)}
+        edit = partial(before, site.equation, operands)
+        yield EquationChange("taking the maximum of absolute values", edit, cost=1, undone="a missing absolute value")
+
+
+def round_shift(site: Site) -> Iterator[EquationChange]:
+    """Yields shifts to the right that round to nearest, as a requantisation does."""
+    if site.name == "shift_right_arithmetic":
+        edit = partial(compute, site.equation, lambda x, by: (x + ((jnp.ones_like(by) << by) >> 1)) >> by)
+        yield EquationChange("rounding the shift to nearest", edit, cost=1, undone="a shift that rounds down")
+
+
 def rescale(site: Site) -> Iterator[EquationChange]:
     """Yields products, sums and stored values multiplied or divided by a number or a vector of the kernel."""
     places: list[tuple[int | None, Atom]]

@@ -99,20 +99,13 @@ def _plant_other(others: Mapping[str, Sequence[str]], site: Site) -> Iterator[Eq
 def _repair_other(others: Mapping[str, Sequence[str]], cost: int, site: Site) -> Iterator[EquationChange]:
     old = _spelled(site.name)
     for new in others.get(site.name, ()):
-        if new == "swapped":
-            phrase = f"changing {old} to {old} with its operands exchanged"
-            yield from _replace(site, phrase, _swapped(site.name), cost)
-        elif new in PRIMITIVES:  # an operand in place of a result is another operator's
+        if new in PRIMITIVES:  # an operand in place of a result is another operator's
             yield from _replace(site, f"changing {old} to {_spelled(new)}", _function(new), cost)
 
 
 def _replace(site: Site, phrase: str, function: Function, cost: int = 0) -> Iterator[EquationChange]:
     if len(site.equation.outvars) == 1 and all(map(is_array, site.operands)):
         yield EquationChange(phrase, partial(compute, site.equation, function), cost=cost)
-
-
-def _swapped(name: str) -> Function:
-    return lambda x, y: _function(name)(y, x)
 
 
 def _mistaken(primitives: str) -> dict[str, Sequence[str]]:
@@ -123,7 +116,7 @@ _ORDERS = _mistaken("lt le gt ge")
 EDGES = {name: others[:1] for name, others in _ORDERS.items()}
 _INVERSIONS = {name: others[1:] for name, others in _ORDERS.items()} | _mistaken("eq ne")
 _SCALES = _mistaken("mul div")
-_OF_OTHER_OPERATORS = "lt le gt ge eq ne add sub mul div and or max min neg pow clamp".split()
+_OF_OTHER_OPERATORS = "lt le gt ge eq ne add sub mul div and or max min neg pow clamp atan2".split()
 _OTHERS = {name: known.mistaken_for for name, known in _ELEMENTWISE.items() if name not in _OF_OTHER_OPERATORS}
 
 
@@ -139,7 +132,11 @@ def _invert_scale(site: Site) -> Iterator[EquationChange]:
 
 def _swap_operands(site: Site) -> Iterator[EquationChange]:
     if site.name in _ELEMENTWISE and "swapped" in _ELEMENTWISE[site.name].mistaken_for:
-        yield EquationChange("operands swapped", partial(compute, site.equation, _swapped(site.name)))
+        yield from _replace(site, "operands swapped", lambda x, y: _function(site.name)(y, x))
+
+
+def _repair_swapped(site: Site) -> Iterator[EquationChange]:
+    yield from _as_repair(_swap_operands, f"exchanging the operands of {_spelled(site.name)}")(site)
 
 
 # By operator: primitives, the operand that is kept, and the phrase.
@@ -604,7 +601,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("sum-sign", "The sign of a term is wrong", **_both(_mistaken("add sub"))),
     Operator("product-inverted", "A scale is applied the wrong way", _invert_scale, _both(_SCALES)["repair"]),
     Operator("term-dropped", "A term or a factor is forgotten", partial(_drop, "term")),
-    Operator("operands-swapped", "Operands are exchanged", _swap_operands),
+    Operator("operands-swapped", "Operands are exchanged", _swap_operands, _repair_swapped),
     Operator("conjunction", "Conditions are joined the wrong way", **_both(_mistaken("and or"))),
     Operator("condition-dropped", "One of several conditions is forgotten", partial(_drop, "condition")),
     Operator(
@@ -649,6 +646,8 @@ OPERATORS: tuple[Operator, ...] = (
     Operator(
         "value-unguarded", "Zero, negative numbers or infinities are not guarded against", repair=insertions.guard
     ),
+    Operator("magnitude-forgotten", "Signed values are compared, not their sizes", repair=insertions.take_magnitudes),
+    Operator("shift-unrounded", "A shift rounds down, not to nearest", repair=insertions.round_shift),
     Operator("scale-dropped", "A scale is forgotten, or applied twice", repair=insertions.rescale),
     Operator("term-missing", "1, or another value, is not added", repair=insertions.add_term),
     Operator("sum-not-rescaled", "A sum so far keeps an old maximum", repair=insertions.rescale_by_maximum),

@@ -224,7 +224,8 @@ def _table() -> Iterator[Primitive]:
     yield from _function("sin", never_exact=True, mistaken_for="cos")
     yield from _function("cos", never_exact=True, mistaken_for="sin")
     yield from _function("tan sinh cosh", never_exact=True)
-    for name in "sin cos tan tan2 sinh cosh tanh".split():
+    yield from _function("atan2", "arctan2", mistaken_for="swapped")
+    for name in "sin cos tan sinh cosh tanh".split():
         yield from _function(f"a{name}", f"arc{name}")
     yield from _function("erf", "erf", numpy=device_operations.erf, never_exact=True, mistaken_for="tanh")
     yield from _function("erfc", "erfc", numpy=None, never_exact=True)

@@ -9,6 +9,7 @@ import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
+from tests.localize.fault_cases import make_case
 
 pytestmark = pytest.mark.usefixtures("values_alone")
 
@@ -108,3 +109,11 @@ def test_an_integer_may_be_either_side_of_a_tie_in_the_forms_that_are_declared(
     result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=0)
     assert bool(result.findings) is bool(words)
     assert all(words in each.message for each in result.findings if each.family in ("normal", "small_rows"))
+
+
+def test_forms_may_choose_differently_where_rounding_decides() -> None:
+    """In float64, 0.5 + 1e-45 is 0.5, so that both centres are as near; the expanded form prefers the second one."""
+    arrays = {"x": kt.array("5 1", "float32", domain=(-9, 9)), "c": kt.array("2 1", "float32", domain=(-9, 9))}
+    tolerance = kt.tolerance.rounding(forms=[nearest_expanded])
+    pairing = kt.oracle_for(nearest_kernel(), **arrays, tolerance=tolerance)(nearest)
+    kt.assert_conforms(pairing, make_case(pairing, {}, x=0.5, c=[[0.0], [1.5e-45]]))

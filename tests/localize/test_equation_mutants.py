@@ -108,6 +108,27 @@ def _without_residual(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.tanh(jnp.cumsum(x, axis=1))  # FAULT
 
 
+def _of_signed_values(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    most = jnp.max(x, axis=1, keepdims=True)  # FAULT
+    o_ref[...] = jnp.cumsum(x, axis=1) / most
+
+
+def _in_the_wrong_order(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    o_ref[...] = jnp.cumsum(x, axis=1) / 3.0 - x  # FAULT
+
+
+def _at_the_complement(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    o_ref[...] = jnp.arctan2(x, jnp.cumsum(x, axis=1))  # FAULT
+
+
+def _shifted(x_ref: Any, o_ref: Any) -> None:
+    total = jnp.cumsum(x_ref[...] * 7, axis=1).astype(jnp.int32)
+    o_ref[...] = (total >> 2).astype(jnp.float32)  # FAULT
+
+
 def _masked_by_a_product(x_ref: Any, o_ref: Any) -> None:
     is_kept = jnp.arange(4) < 2
     kept = x_ref[...] * jnp.where(is_kept, 1.0, 0.0)  # FAULT
@@ -172,6 +193,10 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _stored_always: lambda x: np.where(x[0, 0] < 0, -x, 2 * np.cumsum(x, axis=1)),
     _without_one: lambda x: x / (1 + np.abs(np.cumsum(x, axis=1))),
     _without_residual: lambda x: np.tanh(np.cumsum(x, axis=1)) + x,
+    _of_signed_values: lambda x: np.cumsum(x, axis=1) / np.abs(x).max(axis=1, keepdims=True),
+    _in_the_wrong_order: lambda x: x - np.cumsum(x, axis=1) / 3,
+    _at_the_complement: lambda x: np.arctan2(np.cumsum(x, axis=1), x),
+    _shifted: lambda x: (np.cumsum(x * 7, axis=1) + 2) // 4,
     _masked_by_a_product: lambda x: np.cumsum(np.where(np.arange(4) < 2, x, 0), axis=1),
     _exponentials: _softmax,
     _scaled_too_early: lambda x: (x - np.cos(x)) * np.cumsum(x, axis=1),
@@ -184,14 +209,22 @@ CAUSES = {
     _unmasked: "a missing mask",
     _stored_always: "a store that lacks its condition",
     _without_residual: "a missing term",
+    _shifted: "a shift that rounds down",
+    _of_signed_values: "a missing absolute value",
     _masked_by_a_product: "a masked-out value that is multiplied by 0 instead of left out",
     _overflowing: "an int32 product that overflows",
     _exponentials: "an exponential without the maximum subtracted",
     _biased: "a constant that is added to other numbers than 0",
 }
+WORDS = {
+    _in_the_wrong_order: "exchanging the operands of - fixes the result",
+    _at_the_complement: "exchanging the operands of atan2 fixes the result",
+}
 VALUES = {
     _unguarded: np.zeros((4, 4)),
     _biased: np.tri(4, 4, -1),
+    _shifted: np.arange(16.0).reshape(4, 4),
+    _of_signed_values: np.arange(-9.5, 6.5).reshape(4, 4),
     _masked_by_a_product: np.where(np.arange(4) < 2, 1, np.nan) + np.zeros((4, 4)),
     _exponentials: np.arange(16.0).reshape(4, 4) + 100,
     _limited_above: np.arange(-8.0, 8.0).reshape(4, 4) / 4,
@@ -217,6 +250,7 @@ def test_the_faulty_line_is_named(body: Any, options: dict[str, Any]) -> None:
     assert found is not None
     assert found.place == _fault(body)
     assert found.cause == CAUSES.get(body, "")
+    assert WORDS.get(body, "") in found.words
 
 
 def _aligned_at_the_top(x_ref: Any, o_ref: Any) -> None:

@@ -85,6 +85,7 @@ def test_a_result_is_one_screen(wrong: kt.Result) -> None:
     assert max(map(len, shown)) <= 200
     assert shown[0].startswith(f"not ok: 1 suspect ({len(wrong.findings)} findings) in {wrong.cases} cases")
     assert any(wrong.suspects[0].title in line for line in shown)
+    assert any(line.startswith("minimize=30 searches ") for line in shown)  # as long as no smallest case was sought
     assert shown[-1].startswith("rocm unavailable: ")
     assert not wrong
 
