@@ -277,6 +277,11 @@ class ValueRelation:
         )
 
 
+OF_NUMBERS = frozenset(
+    {RelationKind.CONSTANT, RelationKind.FACTOR, RelationKind.FACTORS, RelationKind.OFFSET, RelationKind.FUNCTION}
+)
+"""Relations that say what the wrong numbers are, and not which mistake makes them."""
+
 OF_MEMORY = frozenset({RelationKind.UNWRITTEN, RelationKind.UNFILLED, RelationKind.PAST_END, RelationKind.UNORDERED})
 """Relations to no expected value: what wrong elements hold is undefined, and their texts are nouns."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from kerneltest.core.details import SLIGHT, MemoryFault, Mismatch, without_numbers
 from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
-from kerneltest.records.evidence import EVERY_ELEMENT, OF_MEMORY, RelationKind, ValueRelation
+from kerneltest.records.evidence import EVERY_ELEMENT, OF_MEMORY, OF_NUMBERS, RelationKind, ValueRelation
 from kerneltest.records.runs import Overlay, RunRecords
 from kerneltest.records.schema import ConfirmedCondition, FaultLocation, Record, Reproducer
 from kerneltest.triage.attribution import dropped_nan
@@ -53,8 +53,6 @@ BEFORE_VALUES = (Level.BUILD, Level.BROKEN)
 """Levels of failures that end a case before values are compared."""
 
 _REPAIRED = {Effect.WRONG, Effect.WRONG_GRADIENT, Effect.IMPRECISE} | OF_SPECIAL_VALUES  # that do not say what happened
-# Relations that say what the wrong numbers are, and not which mistake makes them.
-_OF_NUMBERS = frozenset(map(RelationKind, ("constant", "factor", "factors", "offset", "function")))
 _NEARLY_ALL_ERRORS = 0.9  # share of findings that say how far a formula is off; the others have values near zero
 _NEWLINE = "\n"
 
@@ -211,7 +209,7 @@ class Suspect:
     @property
     def _edit(self) -> str:
         # What repairs a symptom that does not say what happened, in words that follow the condition.
-        is_explained = self.relation is not None and self.relation.kind not in _OF_NUMBERS
+        is_explained = self.relation is not None and self.relation.kind not in OF_NUMBERS
         fault = self._shown_fault if self.effect in _REPAIRED and not is_explained else None
         return f": {fault.words}" if fault is not None and fault.confirmed and not fault.cause else ""
 
