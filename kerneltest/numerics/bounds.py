@@ -49,6 +49,7 @@ class Bound:
     accumulate: FloatFormat = FLOAT32
 
     def at(self, precision: Precision) -> Array:
+        """Returns the bound on a backend: float64, in the output's shape."""
         underflow = self.accumulate.smallest_normal if precision.flushes else self.accumulate.smallest_subnormal / 2
         total = self.fixed + self.roundings * underflow
         if (u := precision.operand_roundoff("float32")) and self.products is not None and self.operands is not None:

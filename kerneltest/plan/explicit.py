@@ -56,6 +56,7 @@ class ExplicitCase:
         return digest.hexdigest()[:16]
 
     def fill(self, pairing: Pairing) -> dict[str, Array]:
+        """Returns the array arguments by path."""
         return dict(self.arguments)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
