@@ -78,7 +78,7 @@ def value_cases(
     """
     chosen = [signature for signature in signatures(pairing, depth) if signature.dtype == dtype_name]
     families = [family for family in FAMILIES.values() if family.group == group]
-    left_out = _left_out(pairing, group) if depth == "quick" else ()
+    left_out = _left_out(pairing, tuple(families)) if depth == "quick" else ()
     for number, signature in enumerate(chosen):
         filled = signature_slots(pairing, signature)
         for place, family in enumerate(families):
@@ -112,18 +112,17 @@ def _is_planned(family: Family, filled: Mapping[str, Slot]) -> bool:
 
 
 @functools.lru_cache(maxsize=8)  # for the dtypes of a pairing in turn
-def _left_out(pairing: Pairing, group: str) -> frozenset[tuple[Signature, str]]:
+def _left_out(pairing: Pairing, families: tuple[Family, ...]) -> frozenset[tuple[Signature, str]]:
     """Returns the larger signatures, each with the name of a family that does not fill it: these take turns.
 
     Each family gets each length, dtype and option that it can fill, in the smallest signatures that have them.
     """
-    small = 2**13 if group == GroupName.NUMERIC else 2**9  # elements: sums lose digits only if they are long
-    always = LONG_FAMILIES["quick"]
-    families = [each for each in FAMILIES.values() if each.group == group and each.name not in always]
+    # In elements: sums lose digits only if they are long.
+    small = 2**13 if any(family.group == GroupName.NUMERIC for family in families) else 2**9
     filled = {signature: signature_slots(pairing, signature) for signature in signatures(pairing, "quick")}
     sizes = {signature: sum(slot.size for slot in slots.values()) for signature, slots in filled.items()}
     ordered, found = sorted(sizes, key=sizes.__getitem__), set[tuple[Signature, str]]()
-    for place, family in enumerate(families):
+    for place, family in enumerate(family for family in families if family.name not in LONG_FAMILIES["quick"]):
         seen: set[tuple[str, object]] = set()
         for number, signature in enumerate(ordered):
             options, turns = {*signature.dims, *signature.dtypes, *signature.statics}, -(-sizes[signature] // small)
