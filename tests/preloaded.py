@@ -8,7 +8,9 @@ import jax.experimental.pallas.mosaic_gpu
 import jax.experimental.pallas.tpu
 import jax.numpy
 import pytest
+import xdist.dsession
 import xdist.plugin
+import xdist.remote
 from _pytest.assertion.rewrite import AssertionRewritingHook
 from _pytest.config import default_plugins
 
@@ -17,12 +19,15 @@ import kerneltest.backends.interpret
 import kerneltest.backends.interpret_mosaic
 import kerneltest.backends.tpu.tiers
 import kerneltest.execute.verdict_key
+import kerneltest.extensions.same_bits.certificate
 import kerneltest.pytest_plugin.hooks
 import kerneltest.pytest_plugin.incremental
 import kerneltest.pytest_plugin.isolation
 import kerneltest.pytest_plugin.kernel_item
 import kerneltest.pytest_plugin.progress
+import kerneltest.pytest_plugin.project
 import kerneltest.pytest_plugin.pytest_run
+import kerneltest.pytest_plugin.scheduler
 import kerneltest.pytest_plugin.summary
 import kerneltest.pytest_plugin.worker
 import kerneltest.records.resume
@@ -39,6 +44,7 @@ AssertionRewritingHook._warn_already_imported = lambda self, name: None  # type:
 # Each session finds its modules and plugins imported. Extensions are not: they register when a session imports them.
 for name in default_plugins:
     import_module(f"_pytest.{name}")
+import_module("jaxlib.mlir.dialects.mhlo")  # by JAX, when it first lowers a function
 for plugin in entry_points(group="pytest11"):
     if plugin.name not in ("hypothesispytest", "jaxtyping", "randomly"):
         plugin.load()

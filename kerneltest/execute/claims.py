@@ -502,12 +502,10 @@ class _Judge:
         known = context.cache.evidence.known
         with context.cache.evidence.guard() as guard:
             if key not in known:
-                signature, expecting = context.case.signature, lambda: context.cache.process.in_phase(Phase.EXPECTING)
-                mismatch = MismatchContext(
-                    pairing, signature, context.arguments, number, comparison, (), guard.deadline, expecting
-                )
+                expecting = functools.partial(context.cache.process.in_phase, Phase.EXPECTING)
+                case_of = pairing, context.case.signature, context.arguments
                 known[key] = mismatch_evidence(
-                    mismatch,
+                    MismatchContext(*case_of, number, comparison, (), guard.deadline, expecting),
                     depth=context.depth,
                     structural=context.case.family.structural,
                     models_operands=exact,
@@ -517,15 +515,9 @@ class _Judge:
                     gradient_of=claim.check.gradient_of[number] if claim.check.gradient_of else "",
                 )
             detail, evidence = known[key]
-            finding = replace(
-                self.record,
-                verdict=comparison.verdict,
-                message=detail.text(),
-                detail=detail,
-                wrong=detail.wrong,
-                evidence=evidence,
-                error_budget=self._budget(shares, number, guard),
-            )
+            finding = replace(self.record, verdict=comparison.verdict, message=detail.text(), detail=detail)
+            budget = self._budget(shares, number, guard)
+            finding = replace(finding, wrong=detail.wrong, evidence=evidence, error_budget=budget)
         wrong_call = claim.formula.traced, claim.formula.leaves
         return Outcome(finding, context.arguments, comparison=comparison, wrong_call=wrong_call)
 

@@ -1,6 +1,5 @@
 """The formulas of calls: kernels with their floats promoted to float64, evaluated in NumPy, and what that has shown."""
 
-import functools
 import itertools
 import math
 from collections import Counter
@@ -45,10 +44,6 @@ TraceWide = Callable[[], Traced | None]
 Take = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 
 
-def _sample_bytes(samples: Sequence[Array]) -> int:
-    return sum(sample.nbytes for sample in samples)
-
-
 class FormulaStore:
     """The kernels of a pairing with their floats promoted to float64, and answers about their formulas.
 
@@ -79,7 +74,9 @@ class FormulaStore:
         self.literals: dict[Traced, Literals] = {}
         self.unrounded: dict[Traced, PromotedKernel | None] = {}
         self.outputs: dict[_Key, tuple[Array, ...]] = {}
-        self.samples = BoundedStore[_SamplesKey, tuple[Array, ...]](_MAX_BYTES, _sample_bytes)
+        self.samples = BoundedStore[_SamplesKey, tuple[Array, ...]](
+            _MAX_BYTES, lambda found: sum(each.nbytes for each in found)
+        )
         self.unasked: set[_SamplesKey] = set()
         self.room: Counter[SampleArithmetic] = Counter()
         self.unbatched: set[Traced] = set()
@@ -226,12 +223,13 @@ class Formula:
         if (kernel := self.store.unrounded[self.traced]) is None:
             return False
         try:
-            outputs = _explained(lambda: kernel([leaf[None] for leaf in self.leaves]))
-
-            def sample(arithmetic: SampleArithmetic) -> tuple[Array, ...]:
-                return _explained(lambda: kernel.sample(self.leaves, arithmetic))
-
-            return not is_wrong(compare_closely([output[0] for output in outputs], self.oracle, sample))
+            return not is_wrong(
+                compare_closely(
+                    self._evaluate(kernel)[self.key],
+                    self.oracle,
+                    lambda arithmetic: self._evaluate(lambda leaves: kernel.sample_cases(leaves, arithmetic))[self.key],
+                )
+            )
         except NotPromotedError:
             return False
 
@@ -295,7 +293,7 @@ class Formula:
         size = constants + sum(leaf.size for leaf in self.leaves) + sum(math.prod(o.shape) for o in self.traced.outputs)
         most = min(store.room[arithmetic], _MOST_SAMPLED // (1 + arithmetic.rows * size))
         others = list(itertools.islice(coming, 0 if self.traced in store.unbatched else most))
-        found = self._evaluate(functools.partial(kernel.sample_cases, arithmetic=arithmetic), others)
+        found = self._evaluate(lambda leaves: kernel.sample_cases(leaves, arithmetic), others)
         if len(found) <= len(others):
             store.unbatched.add(self.traced)  # as where cases take different branches
         ahead = {(self.traced, other, arithmetic): samples for other, samples in found.items() if other != self.key}
@@ -307,7 +305,7 @@ class Formula:
 
     # Evaluates this call with others, or by itself if one of them may be the cause of a failure.
     def _evaluate(
-        self, evaluate: Callable[[list[Array]], tuple[Array, ...]], others: Sequence[tuple[str, ReadLeaves]]
+        self, evaluate: Callable[[list[Array]], tuple[Array, ...]], others: Sequence[tuple[str, ReadLeaves]] = ()
     ) -> dict[str, tuple[Array, ...]]:
         keys, inputs = [self.key, *(key for key, _ in others)], [self.leaves, *(read() for _, read in others)]
         try:

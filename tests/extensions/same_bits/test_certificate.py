@@ -23,10 +23,11 @@ from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item, run_single_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.verdict_key import verdict_key
-from kerneltest.extensions.same_bits import ways
+from kerneltest.extensions.same_bits import group, ways
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.schema import Record
 from kerneltest.reproduce.rerun import record_signature
+from kerneltest.trace.tracing import Traced
 from suites import test_pipeline_copy as pipelines
 
 _COLUMNS = 64
@@ -665,10 +666,15 @@ def test_programs_on_cores_are_not_certified_for_any_order() -> None:
 
 def test_programs_are_reversed_once_for_a_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     """The key of the verdict, the comparison and the statement share it."""
-    reversed_traces, cache = list[Any](), Cache()
-    reverse = ways.rewrite_jaxpr
-    monkeypatch.setattr(ways, "rewrite_jaxpr", lambda *given: reversed_traces.append(given) or reverse(*given))
-    (item,) = _items(kt.oracle_for(_softmax, **_GRID)(_softmax_oracle))
+    reversed_traces, cache = list[Traced](), Cache()
+
+    def reverse(traced: Traced) -> Traced:
+        reversed_traces.append(traced)
+        return ways.reverse_programs(traced)
+
+    monkeypatch.setattr(group, "reverse_programs", reverse)
+    kernel, oracle, declared, _ = TABLE["rows in any order"]
+    (item,) = _items(kt.oracle_for(kernel, **declared)(oracle))
     cache.switch_to(item.pairing, item.dtype)
     keys = {item.group.fingerprint(item, case, cache) for case in item.cases()}
     assert {outcome.record.verdict for outcome in run_item(item, cache)} == {HOLDS}
