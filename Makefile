@@ -13,15 +13,22 @@ suites_all = suites --ignore suites/ejkernel
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-test: lint unit
+# mypy needs one processor, and the tests wait at times.
+test: style
+	@$(MAKE) --no-print-directory --jobs=2 types unit
 
 # Also whole sessions, other tools and sweeps, which CI runs.
-test-all: lint unit-all
+test-all: style
+	@$(MAKE) --no-print-directory --jobs=2 types unit-all
 
-lint: lint-js $(VENV)/ready
+lint: style types
+
+types: $(VENV)/ready
+	$(VENV)/bin/mypy
+
+style: lint-js $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
 	$(VENV)/bin/python tools/check_style.py
 	$(VENV)/bin/lint-imports --no-logo
 	git ls-files -z | xargs -0 $(VENV)/bin/check-merge-conflict --assume-in-merge
@@ -94,4 +101,4 @@ $(VENV)/docs-ready: pyproject.toml
 clean:
 	rm -rf .venv* .tox dist site .pytest_cache .mypy_cache .ruff_cache $(REPORT)
 
-.PHONY: test test-all lint lint-js hooks unit unit-all conformance libraries generated findings docs clean
+.PHONY: test test-all lint lint-js types style hooks unit unit-all conformance libraries generated findings docs clean
