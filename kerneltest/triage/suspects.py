@@ -54,7 +54,7 @@ BEFORE_VALUES = (Level.BUILD, Level.BROKEN)
 
 _REPAIRED = {Effect.WRONG, Effect.WRONG_GRADIENT, Effect.IMPRECISE} | OF_SPECIAL_VALUES  # that do not say what happened
 # Relations that say what the wrong numbers are, and not which mistake makes them.
-_OF_NUMBERS = frozenset(map(RelationKind, ("constant", "factor", "factors", "offset", "function")))
+_OF_NUMBERS = frozenset("constant factor factors offset function".split())
 _NEARLY_ALL_ERRORS = 0.9  # share of findings that say how far a formula is off; the others have values near zero
 _NEWLINE = "\n"
 
