@@ -422,7 +422,9 @@ class _Judge:
         label = f"{claim.check.label} {WITHOUT_ROUNDING}".lstrip()
         if not found:
             return None
-        return self._finding(claim, found, label, formula_cause(found, claim.formula.oracle.formula), lambda output: ())
+        cause = claim.formula.rounded_constants() if self.with_evidence else None
+        cause = cause or formula_cause(found, claim.formula.oracle.formula)
+        return self._finding(claim, found, label, cause, lambda output: ())
 
     # The oracle is asked as in its own phase, so that what it raises is blamed on it.
     def _without_doubted(
@@ -501,13 +503,12 @@ class _Judge:
         if not self.with_evidence:
             raise WrongOutputError(len(self.claimed) - 1, number, label, comparison)
         context.cache.process.enter_phase(Phase.JUDGING)
+        shown = replace(comparison, by_bound=cause is not None and cause.what is ErrorCause.ROUNDING)
         with context.cache.evidence.guard() as guard:
             signature, expecting = context.case.signature, lambda: context.cache.process.in_phase(Phase.EXPECTING)
             finding = mismatch_record(
                 self.record,
-                MismatchContext(
-                    pairing, signature, context.arguments, number, comparison, (), guard.deadline, expecting
-                ),
+                MismatchContext(pairing, signature, context.arguments, number, shown, (), guard.deadline, expecting),
                 depth=context.depth,
                 structural=context.case.family.structural,
                 models_operands=self.record.tolerance == BIT_FOR_BIT
@@ -585,7 +586,7 @@ def _find_cause(
         if not formula_explains(outputs, found):
             return None
         if not formula.is_right_unrounded():
-            return formula_cause(found, formula.oracle.formula)
+            return formula.rounded_constants() or formula_cause(found, formula.oracle.formula)
     elif not found:
         return None
     elif not computes_floats(formula.traced.jaxpr.jaxpr):
@@ -595,4 +596,8 @@ def _find_cause(
     of_integers = not any(each.wrong.any() for each in outputs if is_float(each.actual.dtype))
     if by_rounding and of_integers and _is_right_in_numpy(formula, outputs):
         return _BY_BACKEND
-    return _BY_OVERFLOW if by_rounding and any(map(is_lost, outputs)) and formula.overflows_own_dtypes() else cause
+    if own is not None and not by_rounding:  # an unstable formula loses nothing without rounding
+        cause = formula.rounded_constants() or cause
+        outputs = [replace(each, actual=exact) for each, exact in zip(outputs, own.exact, strict=True)]
+    is_due = cause is not None and any(map(is_lost, outputs)) and formula.overflows_own_dtypes()
+    return _BY_OVERFLOW if is_due else cause

@@ -11,21 +11,22 @@ from typing import TypeVar
 
 import numpy as np
 
-from kerneltest.core.details import Stated
-from kerneltest.core.dtypes import Array, DType, is_float
+from kerneltest.core.details import ErrorCause, MismatchCause, Stated
+from kerneltest.core.dtypes import Array, DType, cast, float_format, is_float
 from kerneltest.core.failures import Failure, Origin, comes_from, format_exception, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.expectations import BoundedStore
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.judge.compare import Comparison, first_difference, is_wrong
-from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely, formula_answer
+from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely, fit_parameters, formula_answer
+from kerneltest.numerics.rounding_model import is_short
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Literals, Traced, rounded_literals, written_decimals
-from kerneltest.trace.walk import converts_floats_to_integers, rounds_explicitly
+from kerneltest.trace.walk import NARROW, converts_floats_to_integers, narrow_numbers, rounds_explicitly
 
 _MAX_BYTES = 2**26  # of comparisons, and of samples
 _MOST = 2**22  # elements in the inputs of cases that are evaluated at once
@@ -58,7 +59,6 @@ class FormulaStore:
       kernels: with their floats promoted, constants included where that is possible.
       own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
       literals: those of the kernels whose own constants are those of `kernels`, some of them rounded to 16 bits.
-      unrounded: the same without explicit rounding; None for a kernel that has none.
       outputs: of `kernels`, evaluated ahead of their cases' turn.
       samples: of `kernels` in the formula's arithmetic, evaluated ahead likewise.
       sampled: how often samples were asked, by kernel.
@@ -74,7 +74,6 @@ class FormulaStore:
         self.kernels: dict[Traced, PromotedKernel] = {}
         self.own_kernels: dict[Traced, PromotedKernel | str] = {}
         self.literals: dict[Traced, Literals] = {}
-        self.unrounded: dict[Traced, PromotedKernel | None] = {}
         self.outputs: dict[_Key, tuple[Array, ...]] = {}
         self.samples = BoundedStore[_Key, tuple[Array, ...]](_MAX_BYTES, _sample_bytes)
         self.sampled: Counter[Traced] = Counter()
@@ -206,14 +205,11 @@ class Formula:
         """Returns the comparison of each output, of special values too; () if the formula cannot be evaluated."""
 
         def compare() -> Sequence[Comparison]:
-            try:
-                found = self._compare(specials=True)
-                lost = any((each.wrong & ~np.isfinite(each.actual.astype(np.float64))).any() for each in found)
-                return self._compare() if lost and self._kernel.overflows(self.leaves) else found
-            except NotPromotedError:
-                return ()
+            found = self._compare(specials=True)
+            lost = any((each.wrong & ~np.isfinite(each.actual.astype(np.float64))).any() for each in found)
+            return self._compare() if lost and self._kernel.overflows(self.leaves) else found
 
-        return self.store.comparisons.compute_once((self.traced, self.key), compare)
+        return self.store.comparisons.compute_once((self.traced, self.key), lambda: _unless_refused(compare, ()))
 
     def _compare(self, *, specials: bool = False) -> list[Comparison]:
         outputs = self.take(self._outputs())
@@ -225,17 +221,39 @@ class Formula:
 
     def is_right_unrounded(self) -> bool:
         """Returns whether the formula is right but for results that the kernel rounds explicitly."""
-        if self.traced not in self.store.unrounded:
-            made = _promote(self.traced, rounds=False) if rounds_explicitly(self.traced.jaxpr.jaxpr) else None
-            self.store.unrounded[self.traced] = made if isinstance(made, PromotedKernel) else None
-        if (kernel := self.store.unrounded[self.traced]) is None:
-            return False
-        try:
-            outputs = _explained(lambda: kernel([leaf[None] for leaf in self.leaves]))
-            sample = functools.partial(_sample, kernel, self.leaves)
-            return not is_wrong(compare_closely([output[0] for output in outputs], self.oracle, sample))
-        except NotPromotedError:
-            return False
+        rounds = rounds_explicitly(self.traced.jaxpr.jaxpr)
+        return rounds and _unless_refused(lambda: self._is_right(PromotedKernel(self.traced, rounds=False)), False)
+
+    # Whether another kernel in the place of this one gives the oracle's values, with its constants as they are.
+    def _is_right(self, kernel: PromotedKernel) -> bool:
+        def sample(arithmetic: SampleArithmetic) -> Sequence[Array]:
+            return self._take_samples(_sample(kernel, self.leaves, replace(arithmetic, constants=False)))
+
+        return not is_wrong(compare_closely(self._evaluate(kernel), self.oracle, sample))
+
+    def _evaluate(self, kernel: PromotedKernel) -> tuple[Array, ...]:
+        outputs = _explained(lambda: kernel([leaf[None] for leaf in self.leaves]))
+        return self.take(tuple(output[0] for output in outputs))
+
+    def rounded_constants(self) -> MismatchCause | None:
+        """Returns which numbers the kernel rounds to 16 bits, if its formula is right with them; else None."""
+        narrow = narrow_numbers(self.traced.jaxpr, NARROW).items()
+        rounded = {number: dtype for number, dtype in narrow if not is_short(number, float_format(dtype))}
+        dtypes = (*NARROW, np.dtype(np.float32), np.dtype(np.float64))
+
+        def kernel(numbers: Array) -> PromotedKernel:
+            literals = {(d, old): new for old, new in zip(rounded, numbers.tolist(), strict=True) for d in dtypes}
+            return PromotedKernel(self.traced, literals=literals, narrows=True)
+
+        def find() -> MismatchCause | None:
+            fitted = fit_parameters(lambda numbers: self._evaluate(kernel(numbers)), [*rounded], self.oracle.values)
+            pairs = [(new, old, to) for new, (old, to) in zip(fitted.tolist(), rounded.items(), strict=True)]
+            words = tuple(f"{new:.6g} is rounded to {to}" for new, old, to in pairs if abs(new / old - 1) > 1e-6)
+            is_due = words and all(cast(np.float64(new), to) == old for new, old, to in pairs)
+            cause = MismatchCause(ErrorCause.CONSTANT, None, constants=words)
+            return cause if is_due and self._is_right(kernel(fitted)) else None
+
+        return _unless_refused(find, None) if rounded else None
 
     def rounds_literals(self, output: DType) -> bool:
         """Returns whether some constants of the formula are rounded to 16 bits in the kernel, which an output may show.
@@ -248,10 +266,8 @@ class Formula:
 
     def overflows_own_dtypes(self) -> bool:
         """Returns whether a finite intermediate result is too large for the dtype that it has in the kernel."""
-        try:
-            return _explained(lambda: self.store.own_kernel(self.traced).overflows_own_dtypes(self.leaves))
-        except NotPromotedError:
-            return False
+        own = functools.partial(self.store.own_kernel, self.traced)
+        return _unless_refused(lambda: _explained(lambda: own().overflows_own_dtypes(self.leaves)), False)
 
     def own_samples(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
         """Returns samples of the outputs, with the constants of the kernel's own dtypes; () if that is impossible.
@@ -261,12 +277,10 @@ class Formula:
 
         def sample() -> Sequence[Array]:
             self.store.process.enter_phase(Phase.EXPECTING)
-            try:
-                return self._take_samples(_sample(self.store.own_kernel(self.traced), self.leaves, arithmetic))
-            except NotPromotedError:
-                return ()
+            return self._take_samples(_sample(self.store.own_kernel(self.traced), self.leaves, arithmetic))
 
-        return self.store.own_samples.compute_once((self.traced, self.key, arithmetic), sample)
+        made = functools.partial(_unless_refused, sample, ())
+        return self.store.own_samples.compute_once((self.traced, self.key, arithmetic), made)
 
     # Evaluates the outputs with those of coming calls.
     def _outputs(self) -> tuple[Array, ...]:
@@ -320,17 +334,22 @@ class Formula:
         return tuple(np.stack(column) for column in zip(*rows, strict=True))
 
 
-def _promote(
-    traced: Traced, *, rounds: bool = True, literals: Literals | None = None, narrows: bool = False
-) -> PromotedKernel | str:
+def _promote(traced: Traced, *, literals: Literals | None = None, narrows: bool = False) -> PromotedKernel | str:
     try:
-        return _explained(lambda: PromotedKernel(traced, rounds=rounds, literals=literals, narrows=narrows))
+        return _explained(lambda: PromotedKernel(traced, literals=literals, narrows=narrows))
     except NotPromotedError as error:
         return str(error)
 
 
 def _sample(kernel: PromotedKernel, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
     return _explained(lambda: kernel.sample(leaves, arithmetic))
+
+
+def _unless_refused(evaluate: Callable[[], _T], default: _T) -> _T:
+    try:
+        return evaluate()
+    except NotPromotedError:
+        return default
 
 
 # Raises NotPromotedError where NumPy cannot evaluate a kernel.
