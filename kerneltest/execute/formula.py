@@ -249,7 +249,7 @@ class Formula:
             fitted = fit_parameters(lambda numbers: self._evaluate(kernel(numbers)), [*rounded], self.oracle.values)
             pairs = [(new, old, to) for new, (old, to) in zip(fitted.tolist(), rounded.items(), strict=True)]
             words = tuple(f"{new:.6g} is rounded to {to}" for new, old, to in pairs if abs(new / old - 1) > 1e-6)
-            is_due = words and all(cast(np.float64(new), to) == old for new, old, to in pairs)
+            is_due = words and all(cast(np.asarray(new), to) == old for new, old, to in pairs)
             cause = MismatchCause(ErrorCause.CONSTANT, None, constants=words)
             return cause if is_due and self._is_right(kernel(fitted)) else None
 
@@ -279,8 +279,8 @@ class Formula:
             self.store.process.enter_phase(Phase.EXPECTING)
             return self._take_samples(_sample(self.store.own_kernel(self.traced), self.leaves, arithmetic))
 
-        made = functools.partial(_unless_refused, sample, ())
-        return self.store.own_samples.compute_once((self.traced, self.key, arithmetic), made)
+        key = self.traced, self.key, arithmetic
+        return self.store.own_samples.compute_once(key, lambda: _unless_refused(sample, ()))
 
     # Evaluates the outputs with those of coming calls.
     def _outputs(self) -> tuple[Array, ...]:
