@@ -37,8 +37,9 @@ def without_numbers(text: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line of text by JAX or a compiler that is not blank."""
-    return text.strip().partition("\n")[0]
+    """The first line of text by JAX or a compiler that is not blank, with the next one if it ends in a colon."""
+    first, *others = text.strip().split("\n", 2)
+    return " ".join([first, *(line.strip() for line in others[:1])]) if first.endswith(":") else first
 
 
 def format_place(place: str) -> str:
@@ -510,8 +511,10 @@ class ErrorCause(StrEnum):
     UNSTABLE = "unstable"
     OVERFLOW = "overflow"
     BACKEND = "backend"
+    CONSTANT = "constant"
 
 
+OF_KERNEL = (ErrorCause.UNSTABLE, ErrorCause.OVERFLOW, ErrorCause.CONSTANT)  # of its formula in its own dtypes
 _FORMS = "; if it is meant, declare it with forms="
 _CAUSES = {
     ErrorCause.FORMULA: "it computes something else: off by {size} times the largest value even without rounding",
@@ -523,6 +526,7 @@ _WITHOUT_SIZE = {
     ErrorCause.ROUNDING: "its formula is right, but a result overflows or is NaN in the kernel's dtypes",
     ErrorCause.OVERFLOW: "its formula is right, but an intermediate result overflows in the kernel's dtypes",
     ErrorCause.UNSTABLE: f"its formula is right, but loses far more to rounding than the oracle's{_FORMS}",
+    ErrorCause.CONSTANT: "its formula is right, but {}",
     ErrorCause.BACKEND: "the backend computes something else: evaluated by NumPy, the kernel gives what is expected",
 }
 
@@ -538,10 +542,11 @@ class MismatchCause:
     size: float | None
     # for `formula` the oracle's functions, if approximations of them could explain the error
     functions: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()  # for `constant`, each in words: `1.702 is rounded to bfloat16`
 
     def text(self) -> str:
         if self.size is None:
-            return _WITHOUT_SIZE[self.what]
+            return _WITHOUT_SIZE[self.what].format(" and ".join(self.constants))
         digits = next((n for n in range(2, 7) if float(f"{self.size:.{n}g}") != 1), 7)  # 1 time would be no error
         rounded = float(f"{self.size:.{digits}g}")
         return _CAUSES[self.what].format(size=f"{rounded:,.0f}" if 10 <= rounded < 1e5 else f"{rounded:.{digits}g}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerneltest.backends.base import Backend, Executable, Outputs
-from kerneltest.core.details import Contradicted, ErrorCause, first_line
+from kerneltest.core.details import OF_KERNEL, Contradicted, first_line
 from kerneltest.core.dtypes import Array, is_float, widen
 from kerneltest.core.failures import Failure, Guard
 from kerneltest.core.precision import Precision
@@ -105,7 +105,7 @@ def _loses_updates(backend: Backend, traced: Traced) -> bool:
 # add in another order, is then right by chance.
 def _is_own_rounding(outcome: Outcome) -> bool:
     stated, found = cause_of(outcome.record.detail), outcome.comparison
-    if stated is not None and stated.what in (ErrorCause.UNSTABLE, ErrorCause.OVERFLOW):
+    if stated is not None and stated.what in OF_KERNEL:
         return True
     if found is None or not is_float(found.actual.dtype):
         return False

@@ -416,7 +416,9 @@ class _Judge:
         label = f"{claim.check.label} {WITHOUT_ROUNDING}".lstrip()
         if not found:
             return None
-        return self._finding(claim, found, label, formula_cause(found, claim.formula.oracle.formula), lambda output: ())
+        cause = claim.formula.rounded_constants() if self.with_evidence else None
+        cause = cause or formula_cause(found, claim.formula.oracle.formula)
+        return self._finding(claim, found, label, cause, lambda output: ())
 
     # The oracle is asked as in its own phase, so that what it raises is blamed on it.
     def _without_doubted(
@@ -500,12 +502,13 @@ class _Judge:
         arrays = comparison.actual, comparison.expected, comparison.bound, comparison.wrong, comparison.special
         key = pairing, context.case.id, len(self.claimed), label, number, cause, exact, Fingerprint.of(*arrays)
         known = context.cache.evidence.known
+        shown = replace(comparison, by_bound=cause is not None and cause.what is ErrorCause.ROUNDING)
         with context.cache.evidence.guard() as guard:
             if key not in known:
                 expecting = functools.partial(context.cache.process.in_phase, Phase.EXPECTING)
                 case_of = pairing, context.case.signature, context.arguments
                 known[key] = mismatch_evidence(
-                    MismatchContext(*case_of, number, comparison, (), guard.deadline, expecting),
+                    MismatchContext(*case_of, number, shown, (), guard.deadline, expecting),
                     depth=context.depth,
                     structural=context.case.family.structural,
                     models_operands=exact,
@@ -580,7 +583,7 @@ def _find_cause(
         if not formula_explains(outputs, found):
             return None
         if not formula.is_right_unrounded():
-            return formula_cause(found, formula.oracle.formula)
+            return formula.rounded_constants() or formula_cause(found, formula.oracle.formula)
     elif not found:
         return None
     elif not computes_floats(formula.traced.jaxpr.jaxpr):
@@ -590,4 +593,8 @@ def _find_cause(
     of_integers = not any(each.wrong.any() for each in outputs if is_float(each.actual.dtype))
     if by_rounding and of_integers and _is_right_in_numpy(formula, outputs):
         return _BY_BACKEND
-    return _BY_OVERFLOW if by_rounding and any(map(is_lost, outputs)) and formula.overflows_own_dtypes() else cause
+    if own is not None and not by_rounding:  # an unstable formula loses nothing without rounding
+        cause = formula.rounded_constants() or cause
+        outputs = [replace(each, actual=exact) for each, exact in zip(outputs, own.exact, strict=True)]
+    is_due = cause is not None and any(map(is_lost, outputs)) and formula.overflows_own_dtypes()
+    return _BY_OVERFLOW if is_due else cause

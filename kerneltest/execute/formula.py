@@ -10,21 +10,22 @@ from typing import TypeVar
 
 import numpy as np
 
-from kerneltest.core.details import Stated
-from kerneltest.core.dtypes import Array, DType, is_float
+from kerneltest.core.details import ErrorCause, MismatchCause, Stated
+from kerneltest.core.dtypes import Array, DType, cast, float_format, is_float
 from kerneltest.core.failures import Failure, Origin, comes_from, format_exception, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.expectations import BoundedStore
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.judge.compare import Comparison, first_difference, is_wrong
-from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely, formula_answer
+from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely, fit_parameters, formula_answer
+from kerneltest.numerics.rounding_model import is_short
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Literals, Traced, rounded_literals, written_decimals
-from kerneltest.trace.walk import converts_floats_to_integers, rounds_explicitly
+from kerneltest.trace.walk import NARROW, converts_floats_to_integers, narrow_numbers, rounds_explicitly
 
 _MAX_BYTES = 2**26  # of comparisons, and of samples
 _MOST = 2**22  # elements in the inputs of cases that are evaluated at once
@@ -54,12 +55,12 @@ class FormulaStore:
       kernels: with their floats promoted, constants included where that is possible.
       own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
       literals: those of the kernels whose own constants are those of `kernels`, some of them rounded to 16 bits.
-      unrounded: the same without explicit rounding; None for a kernel that has none.
       outputs: of `kernels`, evaluated ahead of their cases' turn.
       samples: of `kernels` in the formula's arithmetic, ahead likewise, and of `own_kernels` in others, which each
         backend may ask for; () if there are none.
       unasked: those of them that were evaluated ahead and not asked for yet.
       room: how many more may be, by arithmetic: as many as were asked for.
+      unrounded: `kernels` without explicit rounding; None for a kernel that has none.
       unbatched: the kernels of which several cases cannot be sampled at once.
       raising: the kernels whose callbacks raise each time.
       right: the answers for kernels and calls whose formula is not wrong.
@@ -194,14 +195,11 @@ class Formula:
         """Returns the comparison of each output, of special values too; () if the formula cannot be evaluated."""
 
         def compare() -> Sequence[Comparison]:
-            try:
-                found = self._compare(specials=True)
-                lost = any((each.wrong & ~np.isfinite(each.actual.astype(np.float64))).any() for each in found)
-                return self._compare() if lost and self._kernel.overflows(self.leaves) else found
-            except NotPromotedError:
-                return ()
+            found = self._compare(specials=True)
+            lost = any((each.wrong & ~np.isfinite(each.actual.astype(np.float64))).any() for each in found)
+            return self._compare() if lost and self._kernel.overflows(self.leaves) else found
 
-        return self.store.comparisons.compute_once((self.traced, self.key), compare)
+        return self.store.comparisons.compute_once((self.traced, self.key), lambda: _unless_refused(compare, ()))
 
     def _compare(self, *, specials: bool = False) -> list[Comparison]:
         outputs = self.take(self._outputs())
@@ -220,18 +218,39 @@ class Formula:
         if self.traced not in self.store.unrounded:
             made = _promote(self.traced, rounds=False) if rounds_explicitly(self.traced.jaxpr.jaxpr) else None
             self.store.unrounded[self.traced] = made if isinstance(made, PromotedKernel) else None
-        if (kernel := self.store.unrounded[self.traced]) is None:
-            return False
-        try:
-            return not is_wrong(
-                compare_closely(
-                    self._evaluate(kernel)[self.key],
-                    self.oracle,
-                    lambda arithmetic: self._evaluate(lambda leaves: kernel.sample_cases(leaves, arithmetic))[self.key],
-                )
-            )
-        except NotPromotedError:
-            return False
+        kernel = self.store.unrounded[self.traced]
+        return kernel is not None and _unless_refused(lambda: self._is_right(kernel), False)
+
+    # Whether another kernel in the place of this one gives the oracle's values, with its constants as they are.
+    def _is_right(self, kernel: PromotedKernel) -> bool:
+        def sample(arithmetic: SampleArithmetic) -> Sequence[Array]:
+            own = replace(arithmetic, constants=False)
+            return self._take_samples(self._evaluate(lambda leaves: kernel.sample_cases(leaves, own))[self.key])
+
+        return not is_wrong(compare_closely(self._outputs_of(kernel), self.oracle, sample))
+
+    def _outputs_of(self, kernel: PromotedKernel) -> tuple[Array, ...]:
+        return self.take(self._evaluate(kernel)[self.key])
+
+    def rounded_constants(self) -> MismatchCause | None:
+        """Returns which numbers the kernel rounds to 16 bits, if its formula is right with them; else None."""
+        narrow = narrow_numbers(self.traced.jaxpr, NARROW).items()
+        rounded = {number: dtype for number, dtype in narrow if not is_short(number, float_format(dtype))}
+        dtypes = (*NARROW, np.dtype(np.float32), np.dtype(np.float64))
+
+        def kernel(numbers: Array) -> PromotedKernel:
+            literals = {(d, old): new for old, new in zip(rounded, numbers.tolist(), strict=True) for d in dtypes}
+            return PromotedKernel(self.traced, literals=literals, narrows=True)
+
+        def find() -> MismatchCause | None:
+            fitted = fit_parameters(lambda numbers: self._outputs_of(kernel(numbers)), [*rounded], self.oracle.values)
+            pairs = [(new, old, to) for new, (old, to) in zip(fitted.tolist(), rounded.items(), strict=True)]
+            words = tuple(f"{new:.6g} is rounded to {to}" for new, old, to in pairs if abs(new / old - 1) > 1e-6)
+            is_due = words and all(cast(np.asarray(new), to) == old for new, old, to in pairs)
+            cause = MismatchCause(ErrorCause.CONSTANT, None, constants=words)
+            return cause if is_due and self._is_right(kernel(fitted)) else None
+
+        return _unless_refused(lambda: _explained(find), None) if rounded else None
 
     def rounds_literals(self, output: DType) -> bool:
         """Returns whether some constants of the formula are rounded to 16 bits in the kernel, which an output may show.
@@ -246,10 +265,11 @@ class Formula:
         """Returns whether a finite intermediate result is too large for the dtype that it has in the kernel."""
         known, key = self.store.overflowing, (self.traced, self.key)
         if key not in known:
-            known[key] = False
-            with suppress(NotPromotedError):
-                own = self.store.own_kernel(self.traced)
-                known[key] = _explained(lambda: own.overflows_own_dtypes(self.leaves))
+
+            def overflows() -> bool:
+                return self.store.own_kernel(self.traced).overflows_own_dtypes(self.leaves)
+
+            known[key] = _unless_refused(lambda: _explained(overflows), False)
         return known[key]
 
     def own_samples(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
@@ -325,12 +345,19 @@ class Formula:
 
 
 def _promote(
-    traced: Traced, *, rounds: bool = True, literals: Literals | None = None, narrows: bool = False
+    traced: Traced, *, literals: Literals | None = None, narrows: bool = False, rounds: bool = True
 ) -> PromotedKernel | str:
     try:
-        return _explained(lambda: PromotedKernel(traced, rounds=rounds, literals=literals, narrows=narrows))
+        return _explained(lambda: PromotedKernel(traced, literals=literals, narrows=narrows, rounds=rounds))
     except NotPromotedError as error:
         return str(error)
+
+
+def _unless_refused(evaluate: Callable[[], _T], default: _T) -> _T:
+    try:
+        return evaluate()
+    except NotPromotedError:
+        return default
 
 
 # Raises NotPromotedError where NumPy cannot evaluate a kernel.

@@ -225,7 +225,8 @@ def unread_values(context: CaseContext) -> Iterator[Variation]:
             leaves = tuple(arguments[path] for path, _ in case.signature.dtypes)
             yield Variation(context.traced, leaves, (OutputCheck(label, context.by_oracle(expectation)),))
     if not unread:
-        raise Failure(Verdict.UNAVAILABLE, "the oracle reads all of the data, or they must be finite")
+        why = "the oracle reads all of the data (let it select by np.where, not multiply), or they are declared finite"
+        raise Failure(Verdict.UNAVAILABLE, why)
 
 
 @invariant(rewrites=True)

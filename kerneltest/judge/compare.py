@@ -45,6 +45,7 @@ class Comparison:
     # number of finite floats by distance from the rounded expectation, as `ulp_histogram` returns them
     ulps: tuple[int, ...] = ()
     approximate: float = 0.0  # the largest error, in ulps of float32, of elements that are right only as approximations
+    by_bound: bool = False  # whether the worst element is that of the largest error / `allowed`, and not error
 
     @property
     def got(self) -> Array:
@@ -69,6 +70,12 @@ class Comparison:
             return np.asarray(np.abs(self.got - self.wanted))
 
     @property
+    def allowed(self) -> Array:
+        """The bounds, but at least half a step: any error of an exact result would be infinitely large."""
+        dtype = self.actual.dtype
+        return np.maximum(self.bound, float_format(dtype).ulp(magnitude(self.expected)) / 2 if is_float(dtype) else 0.5)
+
+    @property
     def bytes(self) -> int:
         """The size of the arrays."""
         return sum(each.nbytes for each in (self.actual, self.expected, self.bound, self.wrong, self.special))
@@ -84,7 +91,8 @@ class Comparison:
     @property
     def worst_index(self) -> tuple[int, ...]:
         """The index of the worst element: one that differs in class if there is any, else the largest error."""
-        error = self.error
+        with np.errstate(all="ignore"):
+            error = self.error / self.allowed if self.by_bound else self.error
         rank = np.where(self.wrong, np.where(self.special | np.isnan(error), np.inf, error), -1.0)
         return tuple(int(i) for i in np.unravel_index(int(np.argmax(rank)), rank.shape))
 

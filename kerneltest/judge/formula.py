@@ -33,7 +33,7 @@ from kerneltest.numerics.rounding_bounds import (
     bound_from_spread,
 )
 from kerneltest.numerics.spread import Spread, spread_of
-from kerneltest.oracle.expectation import Expectation, ExpectedOutputs
+from kerneltest.oracle.expectation import Expectation, ExpectedOutputs, Outputs
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.tracing import Traced
@@ -178,6 +178,19 @@ def formula_explains(outputs: Sequence[Comparison], formula: Sequence[Comparison
     return nearer > farther
 
 
+def fit_parameters(evaluate: Callable[[Array], Outputs], start: Sequence[float], wanted: Outputs) -> Array:
+    """Returns parameters with which a function gives wanted values, about, by a few steps of Gauss and Newton."""
+    values, step = np.array(start), 2.0**-20
+    with np.errstate(all="ignore"):
+        for _ in range(3):
+            outputs = [*map(evaluate, [values, *(values + step * np.diag(values))]), wanted]
+            now, *others = (np.concatenate([np.ravel(widen(each)) for each in made]) for made in outputs)
+            rows = np.column_stack(others) - now[:, None]
+            rows = rows[np.isfinite(rows).all(1)]
+            values = values * (1 + step * np.linalg.lstsq(rows[:, :-1], rows[:, -1], rcond=None)[0])
+    return values
+
+
 _COARSEST = 0.01  # a relative error that a kernel's approximation of a function may have
 
 
@@ -221,6 +234,7 @@ class OwnRounding:
     bounds: tuple[Array, ...]  # the largest error of each output's elements, the rounding of the output itself included
     # the same, but close to those of the oracle where the kernel's formula may lose over `MOST_UNSTABLE` times as much
     admitted: tuple[Array, ...]
+    exact: tuple[Array, ...]  # the outputs without rounding, but with the constants and integers of the kernel's dtypes
 
 
 def own_format(tolerance: Tolerance, traced: Traced) -> FloatFormat | None:
@@ -299,7 +313,7 @@ def own_rounding(
         # What operands of 16 bits lose is no formula's.
         if kept := sample(replace(arithmetic, precision=arithmetic.precision.with_wide_products())):
             own[-1] = np.where(unstable, np.maximum(output.bound, _moved(output.wanted, kept[number], fmt)), own[-1])
-    return OwnRounding(tuple(own), tuple(admitted))
+    return OwnRounding(tuple(own), tuple(admitted), tuple(each[0] for each in samples))
 
 
 # Where an output follows the exact row of samples of a formula that is not unstable.
@@ -345,7 +359,7 @@ def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> Mism
     ):
         ratios = [_largest_ratio(bound, each.bound, each) for each, bound in zip(found, own.bounds, strict=True)]
         return _cause(ErrorCause.UNSTABLE, max(ratios))
-    return _cause(ErrorCause.ROUNDING, max(_largest_ratio(each.error, _allowed(each), each) for each in found))
+    return _cause(ErrorCause.ROUNDING, max(_largest_ratio(each.error, each.allowed, each) for each in found))
 
 
 def is_lost(found: Comparison) -> bool:
@@ -356,12 +370,6 @@ def is_lost(found: Comparison) -> bool:
 
 def _cause(what: ErrorCause, size: float) -> MismatchCause:
     return MismatchCause(what, size if math.isfinite(size) else None)
-
-
-# The bounds, but at least half a step: any error of an exact result would be infinitely large.
-def _allowed(found: Comparison) -> Array:
-    dtype = found.actual.dtype
-    return np.maximum(found.bound, float_format(dtype).ulp(magnitude(found.expected)) / 2 if is_float(dtype) else 0.5)
 
 
 # The largest ratio among the wrong elements; infinite if one of them is not finite or must be exact.

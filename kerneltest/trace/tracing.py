@@ -53,6 +53,7 @@ from kerneltest.trace.walk import (
     iter_calls,
     iter_constants,
     iter_equations,
+    narrow_inputs,
     narrow_numbers,
     primitive_name,
     reads_bits_of_floats,
@@ -508,8 +509,8 @@ def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
     """Returns a kernel's literals as its trace in float64 has them; None unless it rounds some to 16 bits, and no more.
 
     Its constants are then those of that trace, each rounded to its own dtype by at most one unit roundoff. Those that
-    16 bits do not represent are numbers in a dtype of the inputs, which their author may have rounded: then they are
-    the shortest decimals. A table, or a number in a narrower dtype, was rounded by its author.
+    16 bits do not represent are numbers in a dtype of the inputs or a finer one, which their author may have rounded:
+    then they are the shortest decimals. A table, or a number in a coarser dtype, was rounded by its author.
     """
     constants, exact = [*iter_constants(own.jaxpr)], [*iter_constants(wide.jaxpr)]
     if len(constants) != len(exact):
@@ -537,7 +538,7 @@ def rounded_literals(own: Traced, wide: Traced) -> Literals | None:
                     return None
                 is_rounded |= not np.array_equal(cast(numbers, narrow), numbers)
         if dtype.itemsize < 4 and not np.array_equal(rounded, numbers, equal_nan=True):
-            if numbers.ndim or dtype not in given:
+            if numbers.ndim or dtype not in narrow_inputs(own.jaxpr):
                 return None
             is_rounded = True
     unique = {key: numbers.pop() for key, numbers in found.items() if len(numbers) == 1}

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import DType, float_format, is_float, is_integer
+from kerneltest.core.dtypes import DType, float_format, is_float, is_integer, parse_dtype
 from kerneltest.numerics.rounding_model import fits, is_short, significant_digits
 from kerneltest.trace.jax_compat.jaxprs import (
     Atom,
@@ -88,19 +88,27 @@ def iter_constants(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[Any]:
             yield from iter_constants(inner)
 
 
-def narrow_numbers(jaxpr: ClosedJaxpr) -> Mapping[float, DType]:
+NARROW = parse_dtype("float16"), parse_dtype("bfloat16")  # the finer first
+
+
+def narrow_inputs(jaxpr: ClosedJaxpr) -> tuple[DType, ...]:
+    """Returns the floats of 16 bits that are as fine as one of the inputs, or finer: numbers may be rounded to them."""
+    given = [dtype for aval in jaxpr.in_avals if (dtype := float_dtype(getattr(aval, "dtype", None))) in NARROW]
+    return NARROW[: max(map(NARROW.index, given), default=-1) + 1]
+
+
+def narrow_numbers(jaxpr: ClosedJaxpr, narrow: Sequence[DType] | None = None) -> Mapping[float, DType]:
     """Returns the literals that may have been rounded to 16 bits, each with that dtype.
 
-    It is their own, or the coarsest of the inputs that represents one of float32, as `np.float16(0.1)` is a literal of
-    float32 in such arithmetic.
+    It is their own, or the coarsest of some, by default `narrow_inputs`, that represents one of float32, as
+    `np.float16(0.1)` is a literal of float32 in such arithmetic.
     """
-    given = {np.dtype(aval.dtype) for aval in jaxpr.in_avals if float_dtype(getattr(aval, "dtype", None))}
-    narrow = sorted((e for e in given if e.itemsize == 2), key=lambda each: float_format(each).precision, reverse=True)
+    narrow = narrow_inputs(jaxpr) if narrow is None else narrow
     found = dict[float, DType]()
     for each in iter_constants(jaxpr):
         dtype = float_dtype(getattr(each, "dtype", None))
         if dtype is not None and not np.ndim(each) and np.isfinite(number := float(np.asarray(each, dtype))):
-            candidates = [dtype] if dtype.itemsize == 2 else narrow if dtype == np.float32 else ()
+            candidates = narrow if dtype == np.float32 else [dtype] if dtype in NARROW else ()
             found.update((number, d) for d in candidates if fits(np.array([number]), float_format(d)))
     return found
 

@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from kerneltest.core.details import ErrorCause
+from kerneltest.core.details import OF_KERNEL
 from kerneltest.core.dtypes import float_format, is_float, parse_dtype
 from kerneltest.core.ids import BackendId
 from kerneltest.core.precision import FLOAT32
@@ -19,7 +19,6 @@ from kerneltest.records.schema import Record
 from kerneltest.triage.symptoms import cause_of
 
 _WRONG = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH)
-_OF_KERNEL = (ErrorCause.UNSTABLE, ErrorCause.OVERFLOW)
 _BUCKETS = 16  # of a record's `ulps`; the last one is open
 _DROPS_NAN = "jnp.{0} drops NaN there, as Triton's {0} does: https://github.com/triton-lang/triton/issues/10291"
 
@@ -107,7 +106,7 @@ def attribution(record: Record, same_case: Sequence[Record]) -> Attribution | No
 def _of_lowering(record: Record, interpreted: Sequence[Record]) -> Attribution | None:
     # None where rounding may explain it, or experiments showed that the kernel's own formula and dtypes do.
     cause = cause_of(record.detail)
-    if (cause is not None and cause.what in _OF_KERNEL) or not _is_apart(record, record.shown, interpreted):
+    if (cause is not None and cause.what in OF_KERNEL) or not _is_apart(record, record.shown, interpreted):
         return None
     target = BackendId.parse(record.backend).target or record.backend
     if bug := dropped_nan(record):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kerneltest.core.details import SLIGHT, MemoryFault, Mismatch, without_numbers
+from kerneltest.core.details import SLIGHT, MemoryFault, Mismatch, first_line, without_numbers
 from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
 from kerneltest.records.evidence import EVERY_ELEMENT, OF_MEMORY, OF_NUMBERS, RelationKind, ValueRelation
@@ -41,6 +41,7 @@ from kerneltest.triage.symptoms import (
     OVERFLOWS,
     Effect,
     Level,
+    cause_of,
     formula_error,
     has_right_formula,
     is_slight,
@@ -54,7 +55,6 @@ BEFORE_VALUES = (Level.BUILD, Level.BROKEN)
 
 _REPAIRED = {Effect.WRONG, Effect.WRONG_GRADIENT, Effect.IMPRECISE} | OF_SPECIAL_VALUES  # that do not say what happened
 _NEARLY_ALL_ERRORS = 0.9  # share of findings that say how far a formula is off; the others have values near zero
-_NEWLINE = "\n"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -166,11 +166,13 @@ class Suspect:
     def _symptom(self) -> str:
         match self.effect:
             case Effect.OTHER:
-                return f"{self.example.verdict}: {self.example.message.partition(_NEWLINE)[0]}"
+                return f"{self.example.verdict}: {first_line(self.example.message)}"
             case Effect.WRONG if slight := self._slight_error():
                 return f"a formula that is slightly off ({slight} of the largest value)"
             case Effect.WRONG if self.everywhere:
                 return f"{self.effect}: the oracle and every backend differ"
+            case Effect.IMPRECISE if words := self._rounded_constants():
+                return f"{self.effect}: {words}"
             case Effect.IMPRECISE if not any(map(has_right_formula, filter(None, (*self.findings, self._smallest)))):
                 return f"{self.effect}, or another formula"
             case Effect.WRONG_GRADIENT:
@@ -183,6 +185,11 @@ class Suspect:
                 return f"{self.effect} for {self.subject}"
             case _:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
+
+    def _rounded_constants(self) -> str:
+        # The constants that are rounded, if all findings with a known cause are of the same; or "".
+        found = {cause.constants for record in self.findings if (cause := cause_of(record.detail)) is not None}
+        return " and ".join(found.pop()) if len(found) == 1 else ""
 
     def _overflowing_dtype(self) -> str:
         # The dtype of the offsets with its article, if all findings are of one that overflows; or "".
@@ -220,7 +227,8 @@ class Suspect:
             return ""
         known = [record for record in self.findings if symptom(record).effect not in OF_ROUNDING]
         errors = sorted(error for record in known if (error := formula_error(record)) is not None)
-        slight = sum(map(_is_slightly_off, known))
+        pairs = ((record.shown.actual, record.shown.expected) for record in known)
+        slight = sum(is_slight(float(a), float(b)) for a, b in pairs if a is not None and b is not None)
         if not errors or min(len(errors), slight) < _NEARLY_ALL_ERRORS * len(known):
             return ""
         if errors[-1] <= SLIGHT:
@@ -261,11 +269,6 @@ class Suspect:
         return self._smallest or min(
             self.findings, key=lambda r: (not r.dims, math.prod(r.dims.values()), sum(r.dims.values()))
         )
-
-
-def _is_slightly_off(record: Record) -> bool:
-    got, wanted = record.shown.actual, record.shown.expected
-    return got is not None and wanted is not None and is_slight(float(got), float(wanted))
 
 
 _EXPLAINED = 0.8  # share of the findings that a diagnosis must explain; fewer do by chance

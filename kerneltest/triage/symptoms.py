@@ -159,7 +159,7 @@ def _wrong_number(got: float, wanted: float, detail: object) -> Effect:
     what = cause.what if (cause := cause_of(detail)) is not None else None
     if what is ErrorCause.UNSTABLE:
         return Effect.UNSTABLE
-    slight = is_slight(got, wanted)
+    slight = is_slight(got, wanted) or what is ErrorCause.CONSTANT
     if what is ErrorCause.OVERFLOW and not slight:
         return Effect.OVERFLOW
     return Effect.IMPRECISE if slight and what not in (ErrorCause.FORMULA, ErrorCause.BACKEND) else Effect.WRONG

@@ -19,6 +19,7 @@ from kerneltest.judge.compare import compare
 from kerneltest.judge.formula import formula_cause, rounding_cause
 from kerneltest.records.sharpness import Informativeness
 from kerneltest.report.text.suspect_text import describe_suspect
+from kerneltest.triage.symptoms import cause_of
 from tests.found import findings
 from tests.sample import elementwise
 
@@ -114,12 +115,29 @@ def _totals(x: Any) -> Any:
     return np.broadcast_to(x.sum(axis=1, keepdims=True), x.shape)
 
 
+def _by_halves(x: Any) -> Any:
+    half = x.shape[1] // 2
+    return jnp.broadcast_to(x, (x.shape[0], COLUMNS)) if not half else _by_halves(x[:, :half] + x[:, half:])
+
+
+def _mean_of_integers(x: Any) -> Any:
+    total = x.astype("int32" if isinstance(x, jax.Array) else "int64").sum(axis=1, keepdims=True)
+    return 0.1 * total + 0 * x
+
+
+def _swish(x: Any, xp: Any = jnp, factor: float = float(jnp.bfloat16(1.702))) -> Any:
+    return x / (1 + xp.exp(-factor * x))
+
+
 def _leaky(x: Any) -> Any:
     return np.where(x > 0, x, x * 0.1)
 
 
 def _tenth(x: Any) -> Any:
     return 0.1 * x
+
+
+_COARSE_TENTH = np.float32(jnp.bfloat16(0.1))
 
 
 def _wide(factor: Callable[[jax.Array], Any]) -> Callable[[jax.Array], jax.Array]:
@@ -205,8 +223,8 @@ class Case:
     output: str | None = None
 
 
-FORMULA, ROUNDING, UNSTABLE, OVERFLOW = (
-    frozenset([each]) for each in (ErrorCause.FORMULA, ErrorCause.ROUNDING, ErrorCause.UNSTABLE, ErrorCause.OVERFLOW)
+FORMULA, ROUNDING, UNSTABLE, OVERFLOW, CONSTANT = (
+    frozenset([ErrorCause(each)]) for each in ("formula", "rounding", "unstable", "overflow", "constant")
 )
 RIGHT: frozenset[ErrorCause] = frozenset()
 
@@ -231,13 +249,13 @@ CASES = (
     Case("a slope of its author's 16 bits", lambda x: x * jnp.asarray(0.01, "bfloat16"), lambda x: 0.01 * x, RIGHT),
     Case("a slope of no decimal", lambda x: x * jnp.full(x.shape, 1 / 3, "bfloat16"), lambda x: x / 3, RIGHT),
     Case("a slope of two digits", lambda x: x * jnp.asarray(0.011, "bfloat16"), lambda x: 0.01 * x, FORMULA),
-    Case("float32's slope of 16 bits", lambda x: x * np.float16(0.1), _tenth, FORMULA, "float32"),
-    Case("JAX's slope of 16 bits", lambda x: x * jnp.float16(0.1).astype("float32"), _tenth, UNSTABLE, "float32"),
+    Case("float32's slope of 16 bits", lambda x: x * np.float16(0.1), _tenth, CONSTANT, "float32"),
+    Case("JAX's slope of 16 bits", lambda x: x * jnp.float16(0.1).astype("float32"), _tenth, CONSTANT, "float32"),
     *(
         Case(f"{name}, of {dtype} in float32, returned in {out or dtype}", _wide(made), _tenth, causes, dtype, 10, out)
         for name, made, dtype, causes in (
             ("NumPy's", lambda x: np.float16(0.1), "float16", RIGHT),
-            ("NumPy's", lambda x: np.float16(0.1), "bfloat16", FORMULA),
+            ("NumPy's", lambda x: np.float16(0.1), "bfloat16", RIGHT),
             ("NumPy's of four digits", lambda x: np.float16(0.1002), "float16", FORMULA),
             ("JAX's", lambda x: jnp.float16(0.1), "float16", RIGHT),
             ("one of the input's dtype", lambda x: jnp.asarray(0.1, x.dtype), "float16", RIGHT),
@@ -246,6 +264,9 @@ CASES = (
         )
         for out in (None, "float32")
     ),
+    Case("a factor of four digits in 16 bits", _swish, lambda x: _swish(x, np, 1.702), CONSTANT, "float32"),
+    Case("one beside it", _swish, lambda x: _swish(x, np, 1.71), FORMULA, "float32"),
+    Case("a coarser one", _wide(lambda x: _COARSE_TENTH), _tenth, CONSTANT, "float16", output="float32"),
     Case("a slope of three bits", lambda x: x * np.float32(0.3125), lambda x: 0.312 * x, FORMULA),
     Case(
         "a threshold rounded to 16 bits",
@@ -254,11 +275,11 @@ CASES = (
         RIGHT,
         "float16",
     ),
-    Case("a threshold in 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float32"),
+    Case("a threshold in 16 bits", _shrunk_by_16_bits, _shrunk, CONSTANT, "float32"),
     Case("limits in the input's 16 bits", lambda x: jnp.clip(x, 0.1, 0.7) - 0.1, _clipped, RIGHT, "float16"),
     Case("limits of four digits", lambda x: jnp.clip(x, 0.1, 0.7003) - 0.1, _clipped, FORMULA, "float16"),
     Case("limits in coarser 16 bits", _clipped_coarsely, _clipped, UNSTABLE, "float16"),
-    Case("a threshold in coarser 16 bits", _shrunk_by_16_bits, _shrunk, UNSTABLE, "float16"),
+    Case("a threshold in coarser 16 bits", _shrunk_by_16_bits, _shrunk, CONSTANT, "float16"),
     Case("an epsilon in float16's subnormals", lambda x: x / (jnp.abs(x) + 4e-8), _signs, UNSTABLE, "float16"),
     Case("a slope of five digits", lambda x: jax.nn.leaky_relu(x, 0.10001), _leaky, FORMULA, "float32"),
     Case("halves of a scale away from zero", _quantised_away, _quantised, FORMULA, "float32", 1e6),
@@ -283,6 +304,8 @@ CASES = (
     Case("a sigmoid that overflows", lambda x: jnp.exp(x) / (1 + jnp.exp(x)), _sigmoid, OVERFLOW, "float32", 1e4),
     Case("a root of a square that overflows", _inverse_of_root, _inverse, OVERFLOW, "float32", 1e30),
     Case("a sigmoid that cancels", lambda x: 0.5 + 0.5 * jnp.tanh(x / 2), _sigmoid, UNSTABLE, "float32", 80),
+    Case("a mean of integers that overflow", _mean_of_integers, _mean_of_integers, OVERFLOW, "float32", 1e9),
+    Case("a sum by halves that overflows", _by_halves, _totals, RIGHT, "float32", 3e38),
     Case("a variance by Welford", _by_welford, _variance, RIGHT, "float32", 1000),
     Case("a variance by squares", _by_squares, _variance, UNSTABLE, "float32", 1000),
     Case("layer norm", _in_float32(_centred), _centred, RIGHT, "float32", 1000),
@@ -358,6 +381,14 @@ def test_a_scale_in_16_bits_is_too_much_rounding_beside_narrow_operands_that_are
     pairing = kt.oracle_for(_scaled_blocks(kept), **declared, scales=scales)(_scaled_first)
     result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=0)
     assert _causes(result) == causes, [each.message for each in result.findings[:2]]
+
+
+def test_the_element_that_a_finding_shows_is_the_one_whose_rounding_it_tells() -> None:
+    result = _check(_rows(lambda x: jnp.exp(x.astype(jnp.bfloat16)).astype(x.dtype)), np.exp, "float32")
+    shown = [(each.record.shown, cause.size) for each in result.findings if (cause := cause_of(each.record.detail))]
+    assert len(shown) > 10
+    for evidence, size in shown:
+        assert abs(float(evidence.actual or 0) - float(evidence.expected or 0)) / evidence.bound == pytest.approx(size)
 
 
 @pytest.mark.usefixtures("values_alone")

@@ -94,6 +94,24 @@ def test_a_formula_that_is_slightly_off_says_by_how_much(
     assert _suspect(evidence, *sizes).title == title
 
 
+ROUNDED = MismatchCause(ErrorCause.CONSTANT, None, constants=("0.1 is rounded to bfloat16",))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "detail", "title"),
+    [
+        ("runtime_error", Stated("There are 2 mismatches, including:\n  * at x, a list\n  * at y, a tuple"),
+         "runtime_error: There are 2 mismatches, including: * at x, a list"),
+        ("mismatch", Mismatch("", 0, "", 1, 4, "", (0,), "", "off", cause=ROUNDED),
+         "insufficient precision: 0.1 is rounded to bfloat16"),
+    ],
+)  # fmt: skip
+def test_a_title_names_the_first_of_what_is_listed(verdict: str, detail: Stated | Mismatch, title: str) -> None:
+    evidence = Evidence(index=(0,), actual=1.001, expected=1.0, wrong_blocks=(1, 1))
+    (suspect,) = find_suspects([case(verdict=verdict, detail=detail, message=detail.text(), evidence=evidence)], {})
+    assert suspect.title == title
+
+
 def test_an_integer_is_never_slightly_off() -> None:
     assert _suspect(Evidence(index=(0,), actual=-128, expected=-127), 0.0079).title == "wrong values"
 

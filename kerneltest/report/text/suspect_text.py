@@ -78,7 +78,7 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
     if suspect.known_bug:
         yield Line(LineKind.PLAIN, f"known: {suspect.known_bug}")
     if suspect.level in (Level.BUILD, Level.BROKEN):
-        first, _, quoted = record.message.partition("\n")
+        first, quoted = first_line(record.message), record.message.partition("\n")[2]
         facts = [(first, first), (record.signature, f"e.g. {record.signature}")]
         if suspect.level is Level.BUILD and quoted:  # JAX's or a compiler's words, which people search for
             facts.insert(1, (quoted, truncate(first_line(quoted).partition(". ")[0], _MOST_QUOTED)))

@@ -23,7 +23,8 @@ def _broadcast(equation: Equation) -> ArrayFunction:
     params, shape = equation.params, tuple(equation.outvars[0].aval.shape)
     axes = params.get("broadcast_dimensions")
     if axes is None:  # Pallas' own primitive, which aligns the last axes
-        return lambda x: np.broadcast_to(_aligned(x, len(shape)), (len(x), *shape))
+        ones = (1,) * (len(shape) - len(equation.invars[0].aval.shape))
+        return lambda x: np.broadcast_to(x.reshape(len(x), *ones, *x.shape[1:]), (len(x), *shape))
 
     def function(x: Array) -> Array:
         lengths = [1] * len(shape)
@@ -32,10 +33,6 @@ def _broadcast(equation: Equation) -> ArrayFunction:
         return np.broadcast_to(x.reshape(len(x), *lengths), (len(x), *shape))
 
     return function
-
-
-def _aligned(x: Array, ndim: int) -> Array:
-    return x.reshape(len(x), *(1,) * (ndim + 1 - x.ndim), *x.shape[1:])
 
 
 def _reshape(equation: Equation) -> ArrayFunction:

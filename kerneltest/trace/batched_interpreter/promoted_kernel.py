@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_promotable
+from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_integer, is_promotable
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.bounds import magnitude
 from kerneltest.numerics.closed_forms import column_norms
@@ -70,8 +70,12 @@ class SamplingRules(KernelRules):
         self._narrow = {number: dtype for dtype, number in literals or {} if dtype.itemsize == 2}
         self._arrays: frozenset[Var] = frozenset(traced.jaxpr.jaxpr.constvars)
         self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
-        equations = (equation for equation, _ in iter_equations(traced.jaxpr.jaxpr))
-        self._products = frozenset(each.outvars[0] for each in equations if _is_product(each))
+        # What a compiler may multiply, the quotient by a constant as well: it is a product with its reciprocal.
+        self._products = frozenset(
+            each.outvars[0]
+            for each, _ in iter_equations(traced.jaxpr.jaxpr)
+            if primitive_of(each).multiplies or (primitive_name(each) == "div" and hasattr(each.invars[1], "val"))
+        )
         self._room = _MAX_KEPT
         self._counters: WeakValueDictionary[int, Array] = WeakValueDictionary()  # made of counters, by their ids
         self._multiplied: list[DType] | None = None  # the dtypes of the operands of a rounded product; None outside one
@@ -320,12 +324,6 @@ class SamplingRules(KernelRules):
         return drawn if self._cases == 1 else np.concatenate([drawn] * self._cases)
 
 
-def _is_product(equation: Equation) -> bool:
-    # Returns whether a compiler may multiply: a quotient by a constant is a product with its reciprocal.
-    primitive = primitive_of(equation)
-    return primitive.multiplies or (primitive.name == "div" and hasattr(equation.invars[1], "val"))
-
-
 class _UnroundedRules(KernelRules):
     """Promoted numbers, of which an explicit rounding returns its operand."""
 
@@ -334,17 +332,22 @@ class _UnroundedRules(KernelRules):
 
 
 class _LimitedRules(KernelRules):
-    """Promoted numbers; raises FloatingPointError if one becomes too large for its dtype in the kernel."""
+    """Promoted numbers and integers; raises FloatingPointError if one becomes too large for its dtype in the kernel."""
+
+    def promoted(self, dtype: DType) -> DType:
+        return np.dtype(np.int64) if is_integer(dtype) else super().promoted(dtype)
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         evaluate = super().rule(machine, equation)
         dtypes = [np.dtype(getattr(variable.aval, "dtype", np.bool_)) for variable in equation.outvars]
-        limits = [float_format(dtype).overflow if is_promotable(dtype) else np.inf for dtype in dtypes]
+        limits = [
+            float_format(d).overflow if is_float(d) else 2.0 ** (8 * d.itemsize - (d.kind != "u")) for d in dtypes
+        ]
 
         def check(operands: Sequence[Array]) -> Sequence[Array]:
             results = evaluate(operands)
             for result, limit in zip(results, limits, strict=True):
-                if not isinstance(result, np.ndarray) or limit == np.inf:
+                if not isinstance(result, np.ndarray):
                     continue
                 size = np.abs(result, dtype=np.float64)  # the parts of a complex number are not promoted
                 if (np.isfinite(size) & (size >= limit)).any():
@@ -409,7 +412,7 @@ class PromotedKernel:
 def _overflows(kernel: BatchedKernel, leaves: Sequence[Array]) -> bool:
     with jax.enable_x64(True):
         try:
-            kernel([_promote(leaf)[None] for leaf in leaves], overflow="raise")
+            kernel([leaf.astype(kernel.rules.promoted(leaf.dtype))[None] for leaf in leaves], overflow="raise")
         except FloatingPointError:
             return True
     return False
