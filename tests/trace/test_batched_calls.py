@@ -56,6 +56,11 @@ def _loads_beyond(x: Any, o: Any) -> None:
     plgpu.store(o.at[at], plgpu.load(x.at[at]))
 
 
+def _gathers_beyond(x: Any, o: Any) -> None:
+    o[0, :] = x[jnp.arange(6) * 5 - 12]
+    o[1, :] = plgpu.load(x.at[7 + jnp.arange(6)])
+
+
 def _slices_beyond(x: Any, o: Any) -> None:
     o[...] = plgpu.load(x.at[pl.ds(pl.program_id(0) * 3 + 2, 4)])
 
@@ -202,6 +207,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "past the end": (blocked(_double, blocks=pl.BlockSpec((4,), lambda i: (i + 1,)), shape=(8,), grid=(3,)), ((8,),)),
     "masked": (whole(_loads, 10, grid=(3,)), ((10,),)),
     "positions beyond": (whole(_loads_beyond, 10, grid=(4,)), ((10,),)),
+    "gathers beyond": (whole(_gathers_beyond, 2, 6), ((10,),)),
     "tiles that overhang": (whole(_tiles, 10, 6, grid=(3, 2)), ((10, 6),)),
     "repeated positions": (whole(_repeats, 3), ((2, 3),)),
     "slices beyond": (

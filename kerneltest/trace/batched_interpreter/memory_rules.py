@@ -259,14 +259,25 @@ def _as_slices(
 
 def _gather(memory: Array, region: _Region) -> Array:
     arrays = _aligned(region)
+    if not memory.size:
+        return unwritten_memory(np.broadcast(*arrays).shape, memory.dtype)
     if (slices := _as_slices(arrays, memory.shape[1:])) is not None:
         inside, lengths, shape = slices
-        return _read_block(memory, inside, lengths).reshape(len(memory), *shape)
-    at, mask = _positions(memory, arrays)
-    if not memory.size:
-        return unwritten_memory(np.broadcast(*at).shape, memory.dtype)
-    found = memory[at]
-    return found if mask is None else np.where(mask, found, unwritten_memory((1,), memory.dtype))
+        return _read_clamped(memory, inside, lengths).reshape(len(memory), *shape)
+    at, _ = _positions(memory, arrays)
+    return memory[at]
+
+
+def _read_clamped(memory: Array, at: tuple[slice, ...], lengths: tuple[int, ...]) -> Array:
+    # Reads slices in a copy; past the memory's end, the last element counts.
+    found = memory
+    for axis, (part, length) in enumerate(zip(at[1:], lengths, strict=True), 1):
+        if part.stop - part.start == length:
+            found = found[(slice(None),) * axis + (part,)]
+        else:
+            last = memory.shape[axis] - 1
+            found = found.take(np.minimum(np.arange(part.start, part.start + length), last), axis)
+    return found.copy()
 
 
 def _scatter(memory: BatchedRef, region: _Region, values: Array, *, add: bool = False) -> None:
