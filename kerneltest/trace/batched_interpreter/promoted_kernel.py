@@ -350,7 +350,10 @@ class _LimitedRules(KernelRules):
                 if not isinstance(result, np.ndarray):
                     continue
                 size = np.abs(result, dtype=np.float64)  # the parts of a complex number are not promoted
-                if (np.isfinite(size) & (size >= limit)).any():
+                too_large = np.isfinite(size) & (size >= limit)
+                if is_integer(result.dtype):  # of which the least one stands for memory that is never written
+                    too_large &= result != np.iinfo(result.dtype).min
+                if too_large.any():
                     raise FloatingPointError(f"{primitive_name(equation)} overflows")
             return results
 
