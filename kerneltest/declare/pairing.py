@@ -228,6 +228,7 @@ class Pairing:
         return assembled
 
     def call_kernel(self, values: Mapping[str, Value]) -> Value:
+        """Returns the kernel's result."""
         result = _call(self.kernel, inspect.signature(self.kernel).parameters, values)
         if self.unordered is None:
             return result

@@ -55,7 +55,11 @@ class Family:
         return (self.make.__doc__ or self.name).strip()
 
     def fill(self, slot: Slot, rng: Rng, targeted: bool) -> Array:
-        """Returns values for a slot: random ones unless the family is `targeted` at it and applies to it."""
+        """Returns values for a slot: random ones unless the family is `targeted` at it and applies to it.
+
+        Raises:
+          ValueError: the family returned values of another shape or dtype.
+        """
         make: Fill | None = self.make
         if not (targeted and self.applies(slot)):
             make = self.others if slot.is_float_data else None

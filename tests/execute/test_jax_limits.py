@@ -195,7 +195,7 @@ def test_what_a_rule_cannot_evaluate_jax_does(error: Exception, monkeypatch: pyt
         raise error
 
     monkeypatch.setattr(partial_arrays, "_in_numpy", lambda equation: fails)
-    monkeypatch.setattr(call_rules, "_written_references", fails)
+    monkeypatch.setattr(call_rules, "_length_and_scale", fails)
     doubled = _checked(lambda x: double(x + 0), "interpret")
     assert {record.verdict for record in doubled.records} == {"pass"}
     traced = _checked(lambda x: double(x + 0), "simulate:sm_90")

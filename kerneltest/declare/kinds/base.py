@@ -43,6 +43,7 @@ class ArrayArgument:
 
     @property
     def kind(self) -> "ArgumentKind":
+        """The kind of argument it is."""
         return KINDS[self.role]
 
     @property
@@ -61,6 +62,7 @@ class ArrayArgument:
         return self.kind.distinct and self.bounded_by is not None
 
     def interval(self, dtype: str) -> Interval:
+        """Returns its domain in a dtype."""
         return self.domain if isinstance(self.domain, Interval) else self.domain[dtype]
 
 
@@ -102,6 +104,7 @@ class Slot:
 
     @property
     def kind(self) -> "ArgumentKind":
+        """The kind of argument it is."""
         return KINDS[self.role]
 
     @property
@@ -116,6 +119,7 @@ class Slot:
 
     @property
     def size(self) -> int:
+        """The number of its elements."""
         return int(np.prod(self.shape))
 
     @property
@@ -124,6 +128,7 @@ class Slot:
         return (self.blocks[-1] or max(self.shape[-1], 1)) if self.shape else 1
 
     def cast(self, values: Array) -> Array:
+        """Returns `values` moved into the domain, in the slot's dtype, as `Interval.cast` does."""
         return self.domain.cast(values, self.dtype)
 
     def coerce(self, values: Array) -> Array:
