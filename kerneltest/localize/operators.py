@@ -257,7 +257,8 @@ def _exchange(site: Site) -> Iterator[EquationChange]:
             if is_array(operand) and value.name in _NOT_MEANT and not is_axis:
                 continue
             edit = partial(with_operand, site.equation, number, value.variable)
-            phrase = f"replacing {_describe(site, operand)} by {value} in {site.name}"
+            old, new = _describe(site, operand), str(value)
+            phrase = f"replacing {old} by {'another one' if new == old else new} in {site.name}"
             # By chance, another value often fits.
             is_meant = is_axis or not is_array(operand)
             yield EquationChange(phrase, edit, f"operand {number} by {value.key}", 1 if is_axis else 3, is_meant)

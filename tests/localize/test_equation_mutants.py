@@ -302,6 +302,26 @@ def test_the_wrong_axis_of_the_grid_in_an_index_is_named() -> None:
     assert found.place == _fault(test_the_wrong_axis_of_the_grid_in_an_index_is_named)
 
 
+def test_a_value_that_is_read_on_the_same_line_is_called_another_one() -> None:
+    def body(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        x, y = x_ref[...], y_ref[...]
+        o_ref[...] = jnp.cumsum(x * y, axis=1) - x  # FAULT
+
+    @kt.oracle_for(
+        lambda x, y: _call(body, PLAIN, x, y), x=kt.array("m n", "float32"), y=kt.array("m n", "float32"), dims=DIMS
+    )
+    def pairing(x: Any, y: Any) -> Any:
+        return np.cumsum(x * y, axis=1) - y
+
+    failing = make_case(pairing, {}, x=np.arange(16.0).reshape(4, 4) / 7, y=np.arange(16.0)[::-1].reshape(4, 4) / 3)
+    found = locate_case(pairing, failing, backend="interpret", family="normal")
+    assert found is not None
+    where = _fault(test_a_value_that_is_read_on_the_same_line_is_called_another_one)
+    line = int(where.rpartition(":")[2]) - 1
+    assert found.place == where
+    assert found.words == f"replacing the get of line {line} by another one in sub fixes the result"
+
+
 def test_an_index_map_that_groups_programs_wrongly_is_named() -> None:
     def body(q_ref: Any, k_ref: Any, o_ref: Any) -> None:
         o_ref[...] = q_ref[...] * jnp.cumsum(k_ref[...], axis=1)
