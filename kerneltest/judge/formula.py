@@ -184,7 +184,7 @@ def fit_parameters(evaluate: Callable[[Array], Outputs], start: Sequence[float],
     with np.errstate(all="ignore"):
         for _ in range(3):
             outputs = [*map(evaluate, [values, *(values + step * np.diag(values))]), wanted]
-            now, *others = (np.concatenate([np.ravel(widen(each)) for each in made]) for made in outputs)
+            now, *others = (np.concatenate([np.ravel(each).astype(np.float64) for each in made]) for made in outputs)
             rows = np.column_stack(others) - now[:, None]
             rows = rows[np.isfinite(rows).all(1)]
             values = values * (1 + step * np.linalg.lstsq(rows[:, :-1], rows[:, -1], rcond=None)[0])
