@@ -335,7 +335,7 @@ class Formula:
                 raise
             keys = keys[:1]
             results = _explained(lambda: evaluate([leaf[None] for leaf in self.leaves]))
-        return {key: tuple(output[row] for output in results) for row, key in enumerate(keys)}
+        return {key: tuple(output[row].copy() for output in results) for row, key in enumerate(keys)}
 
     def _take_samples(self, samples: tuple[Array, ...]) -> tuple[Array, ...]:
         if self.take is whole or not samples:

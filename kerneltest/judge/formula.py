@@ -179,15 +179,17 @@ def formula_explains(outputs: Sequence[Comparison], formula: Sequence[Comparison
 
 
 def fit_parameters(evaluate: Callable[[Array], Outputs], start: Sequence[float], wanted: Outputs) -> Array:
-    """Returns parameters with which a function gives wanted values, about, by a few steps of Gauss and Newton."""
+    """Returns the parameters with which a function gives wanted values, as far as these determine them, about."""
     values, step = np.array(start), 2.0**-20
     with np.errstate(all="ignore"):
         for _ in range(3):
             outputs = [*map(evaluate, [values, *(values + step * np.diag(values))]), wanted]
-            now, *others = (np.concatenate([np.ravel(widen(each)) for each in made]) for made in outputs)
+            now, *others = (np.concatenate([np.ravel(each).astype(np.float64) for each in made]) for made in outputs)
             rows = np.column_stack(others) - now[:, None]
             rows = rows[np.isfinite(rows).all(1)]
-            values = values * (1 + step * np.linalg.lstsq(rows[:, :-1], rows[:, -1], rcond=None)[0])
+            inverse = np.linalg.pinv(slopes := rows[:, :-1], 2.0**-30)
+            determined = (inverse * slopes.T).sum(1) > 1 - step
+            values = values * (1 + step * determined * (inverse @ rows[:, -1]))
     return values
 
 

@@ -114,6 +114,13 @@ def test_own_samples_of_coming_cases_are_evaluated_with_those_of_wrong_ones(monk
         evaluated.append(len(leaves[0]))
         return sample(self, leaves, arithmetic)
 
+    kept: list[Any] = []
+    keep = BoundedStore.__setitem__
+
+    def note(self: BoundedStore[Any, Any], key: Any, answer: Any) -> None:
+        kept.append(answer)
+        keep(self, key, answer)
+
     def judge(most: int) -> tuple[list[str], list[int]]:
         evaluated.clear()
         monkeypatch.setattr("kerneltest.execute.formula._MOST_SAMPLED", most)
@@ -121,6 +128,7 @@ def test_own_samples_of_coming_cases_are_evaluated_with_those_of_wrong_ones(monk
         return [f"{each.verdict} {each.message}" for each in result.records], list(evaluated)
 
     monkeypatch.setattr(PromotedKernel, "sample_cases", count)
+    monkeypatch.setattr(BoundedStore, "__setitem__", note)
     arrays = {"x": kt.array("n", "float32"), "y": kt.array("n", "float32")}
     pairing = kt.oracle_for(kernel, **arrays, dims={"n": kt.dim(values=(64, 65))})(lambda x, y: np.exp(x) + y)
     separate, alone = judge(0)
@@ -129,3 +137,7 @@ def test_own_samples_of_coming_cases_are_evaluated_with_those_of_wrong_ones(monk
     assert set(alone) == {1}
     assert len(batches) < len(alone) / 3
     assert sum(batches) <= 2 * len(alone)
+    answers = (answer for answer in kept if isinstance(answer, tuple))
+    arrays_kept = [array for answer in answers for array in answer if isinstance(array, np.ndarray)]
+    assert arrays_kept
+    assert all(array.base is None for array in arrays_kept)  # or one would keep all of its batch in memory

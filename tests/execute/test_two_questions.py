@@ -15,6 +15,7 @@ from kerneltest.api import Result
 from kerneltest.backends import registry
 from kerneltest.backends.interpret import Interpret
 from kerneltest.core.details import ErrorCause, Mismatch, MismatchCause
+from kerneltest.core.failures import RecoveryWarning
 from kerneltest.judge.compare import compare
 from kerneltest.judge.formula import formula_cause, rounding_cause
 from kerneltest.records.sharpness import Informativeness
@@ -276,6 +277,7 @@ CASES = (
         "float16",
     ),
     Case("a threshold in 16 bits", _shrunk_by_16_bits, _shrunk, CONSTANT, "float32"),
+    Case("decisions by one", lambda x: x > jnp.full(x.shape, 0.1, "bfloat16"), lambda x: x > 3, FORMULA, output="bool"),
     Case("limits in the input's 16 bits", lambda x: jnp.clip(x, 0.1, 0.7) - 0.1, _clipped, RIGHT, "float16"),
     Case("limits of four digits", lambda x: jnp.clip(x, 0.1, 0.7003) - 0.1, _clipped, FORMULA, "float16"),
     Case("limits in coarser 16 bits", _clipped_coarsely, _clipped, UNSTABLE, "float16"),
@@ -318,10 +320,11 @@ CASES = (
 @pytest.mark.usefixtures("values_alone")
 @pytest.mark.sweep(8)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_finding_states_its_cause_and_a_right_kernel_has_none(case: Case) -> None:
+def test_a_finding_states_its_cause_and_a_right_kernel_has_none(case: Case, recwarn: Any) -> None:
     kernel = lambda x: elementwise(case.kernel, x, dtype=case.output)  # noqa: E731
     result = _check(kernel, case.oracle, case.dtype, case.limit)
     assert _causes(result) == case.causes, [each.message for each in result.findings[:2]]
+    assert RecoveryWarning not in {each.category for each in recwarn}
 
 
 def _distance(x: Any) -> Any:

@@ -1,15 +1,19 @@
-"""Integers that a kernel's own rounding decides."""
+"""Integers that a kernel's own rounding decides, and constants that it rounds."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from kerneltest.core.precision import FLOAT32
 from kerneltest.judge.compare import compare_outputs
-from kerneltest.judge.formula import own_rounding
+from kerneltest.judge.formula import fit_parameters, own_rounding
 from kerneltest.oracle.expectation import ExpectedOutputs
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 
 EXACT, ROWS = 7, 17
+X = np.linspace(-3, 3, 8)
 
 
 @pytest.mark.parametrize(
@@ -34,3 +38,19 @@ def test_an_integer_is_admitted_if_rounding_decides_between_it_and_the_expected_
     )
     assert own is not None
     assert np.isinf(own.admitted[0]).tolist() == [False, admitted]
+
+
+@pytest.mark.parametrize(
+    ("function", "fitted"),
+    [
+        (lambda a, b: [a + X * b], [0.1, 1.7]),
+        (lambda a, b: [a * b * X], [0.11, 1.8]),  # which has the wanted values for many numbers
+        (lambda a, b: [0 * a + X * b], [0.11, 1.7]),
+        (lambda a, b: [X * b > 5 * a], [0.11, 1.8]),
+    ],
+)
+def test_only_parameters_that_the_values_determine_are_fitted(
+    function: Callable[..., Any], fitted: list[float]
+) -> None:
+    found = fit_parameters(lambda numbers: function(*numbers), [0.11, 1.8], function(0.1, 1.7))
+    np.testing.assert_allclose(found, fitted, rtol=1e-6)

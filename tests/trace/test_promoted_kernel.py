@@ -195,6 +195,28 @@ def test_a_finite_number_that_is_too_large_for_its_dtype_overflows(function: Any
 
 
 @pytest.mark.parametrize(
+    ("function", "overflows"),
+    [
+        (lambda x: (x + 70_000) * (x + 70_000), True),
+        (lambda x: (x + 300).astype(jnp.int8), True),
+        (lambda x: x - 1, False),  # where nothing was written, too
+        (lambda x: (x + 1) >> 1, False),
+        (lambda x: ~x.astype(jnp.uint32), False),
+        (lambda x: x.astype(jnp.uint32) * jnp.uint32(2_654_435_761) >> 8, False),  # a hash
+    ],
+)
+def test_a_signed_integer_overflows_unless_it_is_made_of_unwritten_memory(function: Any, overflows: bool) -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = function(x_ref[...]).astype(jnp.float32)
+
+    x, block = np.arange(5, dtype=np.int32), pl.BlockSpec((8,), lambda i: (i,))
+    out = jax.ShapeDtypeStruct(x.shape, jnp.float32)
+    kernel = pl.pallas_call(body, grid=(1,), in_specs=[block], out_specs=block, out_shape=out)
+    promoted = PromotedKernel(trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), ""))
+    assert promoted.overflows_own_dtypes([x]) is overflows
+
+
+@pytest.mark.parametrize(
     ("constant", "dtype", "exact"),
     [
         (0.1, "float32", False),

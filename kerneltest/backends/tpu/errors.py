@@ -58,9 +58,7 @@ def _blocks(call: Call) -> Iterator[VmemWindow]:
     steps = math.prod(length if isinstance(length, int) else 2 for length in mapping.grid)
     for name, block in zip(names, mapping.block_mappings, strict=False):
         if _in_vmem(block.transformed_block_aval):
-            shape = tuple(
-                getattr(length, "block_size", 1) for length in block.block_shape
-            )  # 1 for a squeezed dimension
+            shape = tuple(getattr(each, "block_size", 1) for each in block.block_shape)  # 1 for a squeezed one
             dtype = np.dtype(block.array_aval.dtype)
             yield VmemWindow(name, shape, dtype, tuple(block.array_aval.shape), _buffers(block, steps))
 

@@ -332,10 +332,10 @@ class _UnroundedRules(KernelRules):
 
 
 class _LimitedRules(KernelRules):
-    """Promoted numbers and integers; raises FloatingPointError if one becomes too large for its dtype in the kernel."""
+    """Promoted numbers and signed integers; FloatingPointError if one becomes too large for its dtype in the kernel."""
 
-    def promoted(self, dtype: DType) -> DType:
-        return np.dtype(np.int64) if is_integer(dtype) else super().promoted(dtype)
+    def promoted(self, dtype: DType) -> DType:  # not of unsigned integers, which hashes let wrap
+        return np.dtype(np.int64) if dtype.kind == "i" else super().promoted(dtype)
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         evaluate = super().rule(machine, equation)
@@ -350,10 +350,9 @@ class _LimitedRules(KernelRules):
                 if not isinstance(result, np.ndarray):
                     continue
                 size = np.abs(result, dtype=np.float64)  # the parts of a complex number are not promoted
-                too_large = np.isfinite(size) & (size >= limit)
-                if is_integer(result.dtype):  # of which the least one stands for memory that is never written
-                    too_large &= result != np.iinfo(result.dtype).min
-                if too_large.any():
+                # Larger integers than products of 32 bits are made of the least one: memory that is never written.
+                most = 2.0**62 if is_integer(result.dtype) else np.inf
+                if ((size >= limit) & (size < most)).any():
                     raise FloatingPointError(f"{primitive_name(equation)} overflows")
             return results
 
