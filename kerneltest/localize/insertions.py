@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import permutations, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -132,30 +132,48 @@ def _aligned(vector: Any, axis: int | None, x: Any) -> Any:
 
 # Guards and factors that a kernel may lack.
 
-_LEFT_OUT = "giving 0 where an operand is 0"
-_GUARDS: dict[str, tuple[tuple[str, Function], ...]] = {
+
+class _Guard(NamedTuple):
+    phrase: str
+    function: Function
+    undone: str = ""  # as `EquationChange.undone`; of a product, if an operand is a mask
+
+
+_GUARDS: dict[str, tuple[_Guard, ...]] = {
     "div": (
-        ("dividing by 1 where the divisor is 0", lambda x, y: x / jnp.where(y == 0, jnp.ones_like(y), y)),
-        ("giving 0 where the divisor is 0", lambda x, y: jnp.where(y == 0, 0, x / jnp.where(y == 0, 1, y))),
-        ("dividing by at least 1", lambda x, y: x / jnp.maximum(y, jnp.ones_like(y))),
+        _Guard("dividing by 1 where the divisor is 0", lambda x, y: x / jnp.where(y == 0, jnp.ones_like(y), y)),
+        _Guard("giving 0 where the divisor is 0", lambda x, y: jnp.where(y == 0, 0, x / jnp.where(y == 0, 1, y))),
+        _Guard("dividing by at least 1", lambda x, y: x / jnp.maximum(y, jnp.ones_like(y))),
     ),
     "sub": (
-        ("giving 0 where both operands are -inf", lambda x, y: jnp.where((x == y) & jnp.isinf(x), 0, x - y)),
-        ("subtracting 0 instead of -inf", lambda x, y: x - jnp.where(y == -jnp.inf, jnp.zeros_like(y), y)),
-        ("limiting the difference to at least 0", lambda x, y: jnp.maximum(x - y, 0)),
+        _Guard("giving 0 where both operands are -inf", lambda x, y: jnp.where((x == y) & jnp.isinf(x), 0, x - y)),
+        _Guard("subtracting 0 instead of -inf", lambda x, y: x - jnp.where(y == -jnp.inf, jnp.zeros_like(y), y)),
+        _Guard("limiting the difference to at least 0", lambda x, y: jnp.maximum(x - y, 0)),
     ),
-    "sqrt": (("taking the root of at least 0", lambda x: jnp.sqrt(jnp.maximum(x, 0))),),
-    "mul": ((_LEFT_OUT, lambda x, y: jnp.where((x == 0) | (y == 0), 0, x * y)),),
+    "sqrt": (_Guard("taking the root of at least 0", lambda x: jnp.sqrt(jnp.maximum(x, 0))),),
+    "mul": (
+        _Guard(
+            "giving 0 where an operand is 0",
+            lambda x, y: jnp.where((x == 0) | (y == 0), 0, x * y),
+            "a masked-out value that is multiplied by 0 instead of left out",
+        ),
+    ),
     "exp": (
-        ("limiting the exponent to at most 0", lambda x: jnp.exp(jnp.minimum(x, 0))),
-        ("subtracting the maximum from the exponent", lambda x: jnp.exp(_below_maximum(x))),
+        _Guard("limiting the exponent to at most 0", lambda x: jnp.exp(jnp.minimum(x, 0))),
+        _Guard(
+            "subtracting the maximum from the exponent",
+            lambda x: jnp.exp(_below_maximum(x)),
+            "an exponential without the maximum subtracted",
+        ),
     ),
     # An epsilon against a division by zero.
-    "add": (("adding the constant only to 0", lambda x, y: jnp.where(x == 0, y, x)),),
-}
-_UNGUARDED = {
-    "subtracting the maximum from the exponent": "an exponential without the maximum subtracted",
-    "adding the constant only to 0": "a constant that is added to other numbers than 0",
+    "add": (
+        _Guard(
+            "adding the constant only to 0",
+            lambda x, y: jnp.where(x == 0, y, x),
+            "a constant that is added to other numbers than 0",
+        ),
+    ),
 }
 
 
@@ -170,11 +188,10 @@ def guard(site: Site) -> Iterator[EquationChange]:
     if len(site.equation.outvars) != 1 or not is_float_array(site.equation.outvars[0]):
         return
     if site.name != "add" or isinstance(site.operands[1], Literal):
-        for phrase, function in _GUARDS.get(site.name, ()):
-            is_masked = phrase is _LEFT_OUT and any(_is_of_mask(site, operand) for operand in site.operands)
-            masked = "a masked-out value that is multiplied by 0 instead of left out"
-            undone = masked if is_masked else _UNGUARDED.get(phrase, "")
-            yield EquationChange(phrase, partial(compute, site.equation, function), cost=not is_masked, undone=undone)
+        is_masked = site.name == "mul" and any(_is_of_mask(site, operand) for operand in site.operands)
+        for phrase, function, undone in _GUARDS.get(site.name, ()):
+            cause = undone if is_masked or site.name != "mul" else ""
+            yield EquationChange(phrase, partial(compute, site.equation, function), cost=not is_masked, undone=cause)
 
 
 def _is_of_mask(site: Site, atom: Atom) -> bool:

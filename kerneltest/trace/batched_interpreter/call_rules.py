@@ -108,12 +108,12 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
         if math.prod(grid) > _MOST_POSSIBLE:
             raise UnknownError("too many programs")
 
-        def held(number: int, x: Array) -> Array:
-            return copy_rows(x, rows) if number in written else _read_only(x)
+        def writable_if_written(number: int, array: Array) -> Array:
+            return copy_rows(array, rows) if number in written else _read_only(array)
 
-        prefetched = [BatchedRef(held(i, x)) for i, x in enumerate(shared[bounds:])]
+        prefetched = [BatchedRef(writable_if_written(i, x)) for i, x in enumerate(shared[bounds:])]
         given = zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
-        arrays = [held(i, layout.pad(x)) for i, (layout, x) in enumerate(given, scalars)]
+        arrays = [writable_if_written(i, layout.pad(x)) for i, (layout, x) in enumerate(given, scalars)]
         for number, layout in enumerate(layouts[inputs:]):
             if number in aliases:
                 operand = aliases[number]
