@@ -76,12 +76,14 @@ def parse_dtype(name: str) -> DType:
         dtype = np.dtype(getattr(ml_dtypes, name, name))
     except TypeError as error:
         raise UnknownDtypeError(f"{name!r} is not a dtype of NumPy or ml_dtypes") from error
+    if name.startswith("float6_"):
+        raise DtypeError(f"{name} is not supported: XLA aborts the process when it compiles it")
+    if dtype.name.startswith("float") and not is_float(dtype):
+        raise DtypeError(f"{name} is not supported: JAX 0.12 has no such dtype")
     if not (is_float(dtype) or is_integer(dtype) or dtype == np.bool_):
         raise DtypeError(f"an oracle takes real numbers and booleans, not {name}")
     if dtype == np.uint64:
         raise DtypeError("an oracle computes integers in int64, which cannot hold every uint64")
-    if name.startswith("float6_"):
-        raise DtypeError(f"{name} is not supported: XLA aborts the process when it compiles it")
     return dtype
 
 
@@ -113,7 +115,11 @@ def is_packed(dtype: DType) -> bool:
     return bool((ml_dtypes.finfo(dtype) if is_float(dtype) else ml_dtypes.iinfo(dtype)).bits < 8)
 
 
-_CUSTOM_FLOATS = frozenset(name for name in dir(ml_dtypes) if name.startswith(("bfloat", "float")))
+# Those of ml_dtypes that JAX has. A later release may add others, without a sign or a zero.
+_CUSTOM_FLOATS = frozenset(
+    "bfloat16 float4_e2m1fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2"
+    " float8_e5m2fnuz float8_e8m0fnu".split()
+)
 
 # Names to suggest in place of one that is unknown.
 DTYPE_NAMES = (
@@ -134,7 +140,7 @@ def cast(values: Array, dtype: DType) -> Array:
     values = np.asarray(values)
     with np.errstate(all="ignore"):
         if values.dtype == np.float64 and _is_custom(dtype):
-            # ml_dtypes converts through float32, which would round twice.
+            # ml_dtypes converts to bfloat16 through float32 before its release 0.7, which rounds twice.
             ulp = float_format(dtype).ulp(values)
             values = np.where(np.isfinite(values), np.rint(values / ulp) * ulp, values)
         return values.astype(dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.core.dtypes import Array, cast, is_float, is_integer
 from kerneltest.declare.problems import hide_frames
 
 DType = np.dtype[Any]
@@ -66,7 +66,7 @@ class Interval:
         most = float(ml_dtypes.finfo(dtype).max)
 
         def within(end: float, towards: float) -> float:
-            number = np.asarray(end).astype(dtype)
+            number = cast(np.asarray(end), dtype)
             past = float(number) < end if towards > 0 else float(number) > end
             return float(np.nextafter(number, np.asarray(towards).astype(dtype)) if past else number)
 
@@ -103,7 +103,7 @@ class Interval:
         if is_float(dtype):
             most = float(ml_dtypes.finfo(dtype).max)
             values = np.where(np.isfinite(values), np.clip(values, -most, most), values)
-        return np.asarray(values).astype(dtype)
+        return cast(values, dtype)
 
     def replace_zeros(self, values: Array, dtype: DType) -> Array:
         """Returns `values` with zeros and subnormal numbers replaced by 1, or by the number of the domain next to 1."""

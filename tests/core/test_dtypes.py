@@ -1,7 +1,5 @@
 """Float formats, casts that round once, and a kernel for each dtype."""
 
-import re
-
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -10,7 +8,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import TF32, cast, float_format, parse_dtype
+from kerneltest.core.dtypes import DTYPE_NAMES, TF32, cast, float_format, parse_dtype
 from kerneltest.declare.domains import EVERYTHING
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
@@ -48,8 +46,7 @@ def test_tf32_has_the_range_of_float32_and_ten_stored_bits() -> None:
     assert TF32.overflow < float(np.finfo(np.float32).max)
 
 
-_NAMES = [name for name in dir(ml_dtypes) if re.fullmatch(r"(b?float|u?int)\d\w*", name)]
-NARROW = [name for name in _NAMES if not name.startswith(("float6_", "int1", "uint1"))]
+NARROW = [*(name for name in DTYPE_NAMES if hasattr(ml_dtypes, name)), "int2", "int4", "uint2", "uint4"]
 
 
 @pytest.mark.sweep(2)
@@ -91,9 +88,10 @@ def test_families_fill_every_narrow_dtype_with_finite_numbers(name: str) -> None
     assert [family for family, values in filled.items() if not np.isfinite(values).all()] == []
 
 
-@pytest.mark.parametrize("name", ["float6_e2m3fn", "float6_e3m2fn", "int1", "uint1", "complex64"])
+# ml_dtypes has float8_e5m3fnu from its release 0.7 on.
+@pytest.mark.parametrize("name", ["float6_e2m3fn", "float8_e5m3fnu", "int1", "uint1", "complex64"])
 def test_a_dtype_that_cannot_be_tried_is_refused_where_it_is_declared(name: str) -> None:
-    with pytest.raises(kt.DeclarationError, match=rf"argument 'x': .*{name}.*; remove it from the dtypes"):
+    with pytest.raises(kt.DeclarationError, match=rf"argument 'x': .*{name}"):
         kt.oracle_for(double, x=kt.array("n", name))(lambda x: 2 * x)
 
 

@@ -6,12 +6,21 @@ of `ArgumentKind`, which `register` puts into `KINDS`. Other code asks the kind 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
-from kerneltest.core.dtypes import DTYPE_NAMES, Array, DtypeError, UnknownDtypeError, is_float, is_integer, parse_dtype
+from kerneltest.core.dtypes import (
+    DTYPE_NAMES,
+    Array,
+    DtypeError,
+    UnknownDtypeError,
+    cast,
+    is_float,
+    is_integer,
+    parse_dtype,
+)
 from kerneltest.core.extension_registry import ABBREVIATED, suggest
 from kerneltest.core.failures import DeclarationError
 from kerneltest.core.verdicts import GroupName
@@ -138,7 +147,7 @@ class Slot:
     def nearest(self, number: float) -> Array:
         """Returns the number nearest to another one that an element may be, without axes."""
         low, high = self.kind.finite_range(self)
-        return self.coerce(np.asarray(min(max(number, low), high)).astype(self.dtype))
+        return self.coerce(cast(np.asarray(min(max(number, low), high)), self.dtype))
 
     def sample(self, rng: Rng, *, exact: bool = False) -> Array:
         """Returns random values, in the slot's dtype; if `exact`, integers on which a kernel's arithmetic is exact.
@@ -154,7 +163,7 @@ class Slot:
             greatest, most = int(valid.max()), int(ml_dtypes.iinfo(self.dtype).max)
             if greatest > most:
                 raise DeclarationError(f"it counts up to {greatest}; {self.dtype} ends at {most}: use a wider dtype")
-        return valid.astype(self.dtype)
+        return cast(valid, self.dtype)
 
     def canonical(self) -> Array:
         """Returns the simplest values, in the slot's dtype: zeros, all visible, equal parts, indices in order."""
@@ -324,12 +333,12 @@ def _dtype_names(dtypes: object) -> tuple[str, ...]:
     return names
 
 
-def _dtype_name(given: object) -> str:
+def _dtype_name(given: Any) -> str:
     if isinstance(given, str):
         return given
     try:
         if given is not None:  # which NumPy takes for float64
-            return str(np.dtype(cast(Any, given)).name)
+            return str(np.dtype(given).name)
     except TypeError:
         pass
     raise ValueError(f"its dtypes are given by name, as in 'float32', not {given!r}")

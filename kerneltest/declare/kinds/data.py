@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.dtypes import Array, cast, is_float
 from kerneltest.core.failures import DeclarationError, format_exception, raises_for_user
 from kerneltest.declare.dims import Derivation, required_parameters
 from kerneltest.declare.domains import interval
@@ -169,7 +169,7 @@ class StructuredData(ArrayData):
         made = np.asarray(_apply(slot.structure, np.asarray(values, np.float64)))
         if made.shape != slot.shape:
             raise DeclarationError(f"its structure= returned shape {made.shape} instead of {slot.shape}")
-        return made.astype(slot.dtype)
+        return cast(made, slot.dtype)
 
     def repair(self, slot: Slot, values: Array) -> Array:
         return self.coerce(slot, values)
