@@ -454,6 +454,7 @@ class _Judge:
                     for f, c, most in zip(formula, comparisons, loose, strict=True)
                 ],
                 coarse=lambda: claim.check.wanted(claim.outputs, claim.precision.losing(BITS_UNSTABLE)).alternatives,
+                overflows=claim.formula.overflows_own_dtypes,
             )
         if own is not None:
             self.context.cache.process.enter_phase(Phase.JUDGING)
@@ -583,6 +584,8 @@ def _find_cause(
         if not formula_explains(outputs, found):
             return None
         if not formula.is_right_unrounded():
+            if formula.is_right_unwrapped():
+                return _BY_OVERFLOW
             return formula.rounded_constants() or formula_cause(found, formula.oracle.formula)
     elif not found:
         return None
@@ -595,6 +598,7 @@ def _find_cause(
         return _BY_BACKEND
     if own is not None and not by_rounding:  # an unstable formula loses nothing without rounding
         cause = formula.rounded_constants() or cause
-        outputs = [replace(each, actual=exact) for each, exact in zip(outputs, own.exact, strict=True)]
+        pairs = zip(outputs, own.exact, found, strict=True)
+        outputs = [replace(each, actual=exact, expected=wide.got) for each, exact, wide in pairs]
     is_due = cause is not None and any(map(is_lost, outputs)) and formula.overflows_own_dtypes()
     return _BY_OVERFLOW if is_due else cause

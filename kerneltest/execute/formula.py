@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -221,6 +221,11 @@ class Formula:
         kernel = self.store.unrounded[self.traced]
         return kernel is not None and _unless_refused(lambda: self._is_right(kernel), False)
 
+    def is_right_unwrapped(self) -> bool:
+        """Returns whether the formula is right but for signed integers that overflow."""
+        made = _promote(self.traced, wraps=False) if self.overflows_own_dtypes() else ""
+        return not isinstance(made, str) and _unless_refused(lambda: self._is_right(made), False)
+
     # Whether another kernel in the place of this one gives the oracle's values, with its constants as they are.
     def _is_right(self, kernel: PromotedKernel) -> bool:
         def sample(arithmetic: SampleArithmetic) -> Sequence[Array]:
@@ -344,11 +349,9 @@ class Formula:
         return tuple(np.stack(column) for column in zip(*rows, strict=True))
 
 
-def _promote(
-    traced: Traced, *, literals: Literals | None = None, narrows: bool = False, rounds: bool = True
-) -> PromotedKernel | str:
+def _promote(traced: Traced, **options: Any) -> PromotedKernel | str:
     try:
-        return _explained(lambda: PromotedKernel(traced, literals=literals, narrows=narrows, rounds=rounds))
+        return _explained(lambda: PromotedKernel(traced, **options))
     except NotPromotedError as error:
         return str(error)
 

@@ -5,7 +5,7 @@ import linecache
 import math
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
@@ -170,6 +170,18 @@ def largest_rounding(values: Array, fmt: FloatFormat, *, rounded: "Array | bool"
     inexact = (round_to_nearest(values, fmt) != values) | rounded
     error = np.maximum(fmt.unit_roundoff * np.abs(values), fmt.smallest_subnormal / 2)
     return np.where(inexact, ROUNDING * error, 0.0)
+
+
+def is_rounded_sum(terms: Sequence[Array], total: Array, *, subtracts: bool) -> Array:
+    """Returns where float64 rounds the sum or difference of two numbers, as that of 1 and a number below 2^-53.
+
+    Source: Knuth's TwoSum, whose error is 0 if the sum is exact (Muller et al., section 4.3.2).
+    """
+    a, b = (x.reshape(len(x), *(1,) * (total.ndim - x.ndim), *x.shape[1:]) for x in terms)
+    with np.errstate(all="ignore"):
+        b = -b if subtracts else b
+        part = total - a
+        return np.isfinite(total) & ((a - (total - part)) + (b - part) != 0)
 
 
 def largest_error_of_sums(sums: Array, mass: Array, terms: int, fmt: FloatFormat, partial: "Array | float") -> Array:

@@ -19,7 +19,14 @@ from kerneltest.backends.simulate.simulation import Simulation, TritonReader, al
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_promotable
 from kerneltest.core.precision import FLOAT32
 from kerneltest.core.targets import TARGETS
-from kerneltest.numerics.rounding_model import fits, is_short, largest_error_of_sums, largest_rounding, noise_of
+from kerneltest.numerics.rounding_model import (
+    fits,
+    is_rounded_sum,
+    is_short,
+    largest_error_of_sums,
+    largest_rounding,
+    noise_of,
+)
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import rows_of
@@ -100,7 +107,10 @@ class _Samples:
             if known is not None:
                 beyond = 2 * max(known.relative - 0.5, 0.0) * np.abs(x) + 2 * known.absolute
                 x = self._moved((number, 1), x, beyond * self._fmt.unit_roundoff)
-            return self._round((number, 0), x, self._fmt, 1 if adds else self._programs)
+            is_sum = name in ("arith.addf", "arith.subf")
+            rounded = is_sum and is_rounded_sum(operands, x, subtracts=name == "arith.subf")
+            most = largest_rounding(x, self._fmt, rounded=rounded)
+            return self._moved((number, 0), x, most, 1 if adds else self._programs)
 
         return replace(rule, compute=compute)
 
@@ -128,8 +138,8 @@ class _Samples:
         written = np.array([is_short(number, FLOAT32) for number in x.ravel().tolist()]).reshape(x.shape)
         return self._moved((number, 0), x, np.where(written, 0.0, FLOAT32.unit_roundoff * np.abs(x)))
 
-    def _round(self, key: tuple[int, int], x: Array, fmt: FloatFormat, programs: int | None = None) -> Array:
-        return self._moved(key, x, largest_rounding(x, fmt), programs)
+    def _round(self, key: tuple[int, int], x: Array, fmt: FloatFormat) -> Array:
+        return self._moved(key, x, largest_rounding(x, fmt))
 
     # Values (cases * count * programs, ...), or (1, ...) that all share, moved by the noise of each sample: a hash of
     # the value, of the operation and of a number in it. So it does not depend on how often the operation was run, as

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_integer, is_promotable
+from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_integer
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.bounds import magnitude
 from kerneltest.numerics.closed_forms import column_norms
@@ -21,6 +21,7 @@ from kerneltest.numerics.products import largest_aligned
 from kerneltest.numerics.rounding_bounds import NEGLIGIBLE
 from kerneltest.numerics.rounding_model import (
     fits,
+    is_rounded_sum,
     is_short,
     largest_error_of_sums,
     largest_rounding,
@@ -50,7 +51,7 @@ class SampleArithmetic:
     fmt: FloatFormat  # of every result
     precision: Precision | None = None  # how functions and the operands of products are rounded in addition, if at all
     constants: bool = False  # whether constants in narrower floats are known to half an ulp of their dtype only
-    inputs: float = 0.0  # the largest relative change of float inputs
+    inputs: float = 0.0  # the largest relative change of float inputs; if any, operations are not rounded
     normwise: bool = False  # whether it is relative to the norm of a column, instead of to each element
     counters: bool = False  # whether only what is made of counters and constants is rounded
     rows: int = 17  # the number of samples; none is rounded in row 0
@@ -89,6 +90,8 @@ class SamplingRules(KernelRules):
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         exact = super().rule(machine, equation)
+        if self._arithmetic.inputs:
+            return exact
         rounded = self._rounded_rule(machine, equation, exact)
         if not self._arithmetic.counters:
             return rounded
@@ -105,8 +108,8 @@ class SamplingRules(KernelRules):
     @property
     def evaluation(self) -> Evaluation:
         """As for `KernelRules`: each row is a sample, and those of each case have the same noise."""
-        has_counters = self._arithmetic.counters  # the operands are not made of them
-        return Evaluation(self.promotes, None if has_counters else self._arithmetic)
+        is_exact = self._arithmetic.inputs or self._arithmetic.counters  # the operands are not made of them
+        return Evaluation(self.promotes, None if is_exact else self._arithmetic)
 
     def multiply(self, a: Array, b: Array, dtype: DType) -> Array:
         """The product of matrices, rounded inside an equation that is, unless it is one of integers."""
@@ -259,7 +262,11 @@ class SamplingRules(KernelRules):
             moved = self._perturb(x, beyond) if beyond else x
             if absolute:
                 moved = self._in_rows(moved, moved + absolute * self._noise(moved))
-            rounded = (operands[0] != 0) & np.isfinite(operands[0]) if primitive.never_exact else False
+            rounded: Array | bool = False
+            if primitive.never_exact:
+                rounded = (operands[0] != 0) & np.isfinite(operands[0])
+            elif primitive.adds:
+                rounded = is_rounded_sum(operands, x, subtracts=primitive.name == "sub")
             return self._round(moved, fmt, rounded=rounded)
 
         return round_result
@@ -331,11 +338,15 @@ class _UnroundedRules(KernelRules):
         return list if primitive_name(equation) == "reduce_precision" else super().rule(machine, equation)
 
 
-class _LimitedRules(KernelRules):
-    """Promoted numbers and signed integers; FloatingPointError if one becomes too large for its dtype in the kernel."""
+class _WideRules(KernelRules):
+    """Promoted numbers and signed integers."""
 
     def promoted(self, dtype: DType) -> DType:  # not of unsigned integers, which hashes let wrap
         return np.dtype(np.int64) if dtype.kind == "i" else super().promoted(dtype)
+
+
+class _LimitedRules(_WideRules):
+    """The same; FloatingPointError if a number becomes too large for its dtype in the kernel."""
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         evaluate = super().rule(machine, equation)
@@ -362,15 +373,23 @@ class _LimitedRules(KernelRules):
 class PromotedKernel:
     """A kernel with its floats promoted to float64; UnknownError for an unsupported operation or value.
 
-    It `rounds` where the kernel does so explicitly, by `reduce_precision`. `literals` are numbers in the place of the
-    kernel's. Its samples have numbers of Python's as the kernel's dtypes represent them if it `narrows`.
+    It `rounds` where the kernel does so by `reduce_precision`; signed integers that are too large wrap if it `wraps`.
+    `literals` are numbers in the place of the kernel's. Its samples have numbers of Python's as the kernel's dtypes
+    represent them if it `narrows`.
     """
 
     def __init__(
-        self, traced: Traced, *, rounds: bool = True, literals: Literals | None = None, narrows: bool = False
+        self,
+        traced: Traced,
+        *,
+        rounds: bool = True,
+        wraps: bool = True,
+        literals: Literals | None = None,
+        narrows: bool = False,
     ) -> None:
         self._traced, self._literals, self._narrows = traced, literals, narrows
-        sites, kind = (traced.sites, KernelRules) if rounds else (None, _UnroundedRules)
+        kind = _UnroundedRules if not rounds else KernelRules if wraps else _WideRules
+        sites = traced.sites if kind is KernelRules else None
         self._kernel = BatchedKernel(traced, kind(promotes=True, sites=sites, literals=literals))
         self._sampled: dict[SampleArithmetic, tuple[SamplingRules, BatchedKernel]] = {}
         self._within: BatchedKernel | None = None  # made on first use
@@ -378,7 +397,7 @@ class PromotedKernel:
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         """Evaluates the kernel on leaves (rows, *shape): float64 in place of floats of 16 bits or more."""
         with jax.enable_x64(True):
-            return self._kernel([_promote(leaf) for leaf in leaves])
+            return self._kernel([_promote(leaf, self._kernel) for leaf in leaves])
 
     def overflows(self, leaves: Sequence[Array]) -> bool:
         """Returns whether an operation on finite values overflows float64, for one case."""
@@ -404,7 +423,7 @@ class PromotedKernel:
         rules.restart(cases)
         with jax.enable_x64(True):
             try:
-                repeated = [np.repeat(_promote(leaf), arithmetic.rows, 0) for leaf in leaves]
+                repeated = [np.repeat(_promote(leaf, kernel), arithmetic.rows, 0) for leaf in leaves]
                 outputs = kernel(rules.perturb_inputs(repeated))
             except ValueError as error:  # shapes with rows of one branch beside shapes with all rows
                 raise UnknownError("samples that take different branches") from error
@@ -414,11 +433,11 @@ class PromotedKernel:
 def _overflows(kernel: BatchedKernel, leaves: Sequence[Array]) -> bool:
     with jax.enable_x64(True):
         try:
-            kernel([leaf.astype(kernel.rules.promoted(leaf.dtype))[None] for leaf in leaves], overflow="raise")
+            kernel([_promote(leaf, kernel)[None] for leaf in leaves], overflow="raise")
         except FloatingPointError:
             return True
     return False
 
 
-def _promote(leaf: Array) -> Array:
-    return leaf.astype(np.float64) if is_promotable(leaf.dtype) else leaf
+def _promote(leaf: Array, kernel: BatchedKernel) -> Array:
+    return leaf.astype(kernel.rules.promoted(leaf.dtype), copy=False)
