@@ -99,6 +99,7 @@ class OutputCheck:
       gradient_of: for outputs that are gradients, the path of the leaf with respect to which each is one.
       formula: the oracle's values for the part, to which it is held without rounding as well; None to ask only what
         `wanted` asks.
+      remark: returns a further line for the message of a finding, or "".
     """
 
     label: str
@@ -106,6 +107,7 @@ class OutputCheck:
     take: Take = whole
     gradient_of: tuple[str, ...] = ()
     formula: Expectation | None = None
+    remark: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -519,6 +521,8 @@ class _Judge:
                     gradient_of=claim.check.gradient_of[number] if claim.check.gradient_of else "",
                 )
             detail, evidence = known[key]
+            if remark := guard.collect("remarking on a check", claim.check.remark, ""):
+                detail = replace(detail, remarks=(*detail.remarks, remark))
             finding = replace(self.record, verdict=comparison.verdict, message=detail.text(), detail=detail)
             budget = self._budget(shares, number, guard)
             finding = replace(finding, wrong=detail.wrong, evidence=evidence, error_budget=budget)
