@@ -52,10 +52,10 @@ from kerneltest.records.evidence import BudgetPart, budget_parts, vacuous_bound_
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer, Record
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
-from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
+from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic, UnroundedRules, WideRules
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.walk import computes_floats
+from kerneltest.trace.walk import computes_floats, rounds_explicitly
 
 BIT_FOR_BIT = "bit for bit"
 WITHOUT_ROUNDING = "without rounding"
@@ -587,9 +587,9 @@ def _find_cause(
     if is_wrong(found):
         if not formula_explains(outputs, found):
             return None
-        if not formula.is_right_unrounded():
-            if formula.is_right_unwrapped():
-                return _BY_OVERFLOW
+        if formula.overflows_own_dtypes() and formula.is_right_by(WideRules):
+            return _BY_OVERFLOW
+        if not (rounds_explicitly(formula.traced.jaxpr.jaxpr) and formula.is_right_by(UnroundedRules)):
             return formula.rounded_constants() or formula_cause(found, formula.oracle.formula)
     elif not found:
         return None

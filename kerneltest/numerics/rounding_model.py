@@ -162,26 +162,21 @@ def scale_randomly(values: Array, amplitude: "float | Array", fmt: FloatFormat, 
         values *= moved
 
 
-def largest_rounding(values: Array, fmt: FloatFormat, *, rounded: "Array | bool" = False) -> Array:
+def largest_rounding(
+    values: Array, fmt: FloatFormat, *, rounded: "Array | bool" = False, terms: Sequence[Array] = ()
+) -> Array:
     """Returns by how much samples of a kernel's rounded values are off at most; 0 where they are representable.
 
-    `rounded` are those that are rounded nevertheless.
+    `rounded` are those that are rounded nevertheless. So are sums or differences of two `terms` that float64 rounds, as
+    that of 1 and 1e-20: those with an error by Dekker's Fast2Sum (Muller et al., section 4.3.1).
     """
+    if terms:
+        a, b = (np.abs(x.reshape(len(x), *(1,) * (values.ndim - x.ndim), *x.shape[1:])) for x in terms)
+        with np.errstate(invalid="ignore"):
+            rounded = np.isfinite(values) & (np.abs(np.abs(values) - np.maximum(a, b)) != np.minimum(a, b))
     inexact = (round_to_nearest(values, fmt) != values) | rounded
     error = np.maximum(fmt.unit_roundoff * np.abs(values), fmt.smallest_subnormal / 2)
     return np.where(inexact, ROUNDING * error, 0.0)
-
-
-def is_rounded_sum(terms: Sequence[Array], total: Array, *, subtracts: bool) -> Array:
-    """Returns where float64 rounds the sum or difference of two numbers, as that of 1 and a number below 2^-53.
-
-    Source: Knuth's TwoSum, whose error is 0 if the sum is exact (Muller et al., section 4.3.2).
-    """
-    a, b = (x.reshape(len(x), *(1,) * (total.ndim - x.ndim), *x.shape[1:]) for x in terms)
-    with np.errstate(all="ignore"):
-        b = -b if subtracts else b
-        part = total - a
-        return np.isfinite(total) & ((a - (total - part)) + (b - part) != 0)
 
 
 def largest_error_of_sums(sums: Array, mass: Array, terms: int, fmt: FloatFormat, partial: "Array | float") -> Array:

@@ -19,14 +19,7 @@ from kerneltest.backends.simulate.simulation import Simulation, TritonReader, al
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_promotable
 from kerneltest.core.precision import FLOAT32
 from kerneltest.core.targets import TARGETS
-from kerneltest.numerics.rounding_model import (
-    fits,
-    is_rounded_sum,
-    is_short,
-    largest_error_of_sums,
-    largest_rounding,
-    noise_of,
-)
+from kerneltest.numerics.rounding_model import fits, is_short, largest_error_of_sums, largest_rounding, noise_of
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import rows_of
@@ -107,9 +100,7 @@ class _Samples:
             if known is not None:
                 beyond = 2 * max(known.relative - 0.5, 0.0) * np.abs(x) + 2 * known.absolute
                 x = self._moved((number, 1), x, beyond * self._fmt.unit_roundoff)
-            is_sum = name in ("arith.addf", "arith.subf")
-            rounded = is_sum and is_rounded_sum(operands, x, subtracts=name == "arith.subf")
-            most = largest_rounding(x, self._fmt, rounded=rounded)
+            most = largest_rounding(x, self._fmt, terms=operands if name in ("arith.addf", "arith.subf") else ())
             return self._moved((number, 0), x, most, 1 if adds else self._programs)
 
         return replace(rule, compute=compute)

@@ -7,6 +7,7 @@ the roundings of an arithmetic, whatever the dtypes of the kernel are.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakValueDictionary
 
 import jax
@@ -21,7 +22,6 @@ from kerneltest.numerics.products import largest_aligned
 from kerneltest.numerics.rounding_bounds import NEGLIGIBLE
 from kerneltest.numerics.rounding_model import (
     fits,
-    is_rounded_sum,
     is_short,
     largest_error_of_sums,
     largest_rounding,
@@ -262,12 +262,8 @@ class SamplingRules(KernelRules):
             moved = self._perturb(x, beyond) if beyond else x
             if absolute:
                 moved = self._in_rows(moved, moved + absolute * self._noise(moved))
-            rounded: Array | bool = False
-            if primitive.never_exact:
-                rounded = (operands[0] != 0) & np.isfinite(operands[0])
-            elif primitive.adds:
-                rounded = is_rounded_sum(operands, x, subtracts=primitive.name == "sub")
-            return self._round(moved, fmt, rounded=rounded)
+            rounded = (operands[0] != 0) & np.isfinite(operands[0]) if primitive.never_exact else False
+            return self._round(moved, fmt, rounded=rounded, terms=operands if primitive.adds else ())
 
         return round_result
 
@@ -283,9 +279,9 @@ class SamplingRules(KernelRules):
         most = largest_error_of_sums(sums, mass, terms, fmt, partial)
         return self._round(self._in_rows(sums, sums + most * self._noise(sums)), fmt)
 
-    def _round(self, values: Array, fmt: FloatFormat, *, rounded: Array | bool = False) -> Array:
+    def _round(self, values: Array, fmt: FloatFormat, **exceptions: Any) -> Array:
         # Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
-        most = largest_rounding(values, fmt, rounded=rounded)
+        most = largest_rounding(values, fmt, **exceptions)
         if not most.any():
             self._bits.advance(1)  # as if the noise was drawn
             return values
@@ -331,21 +327,21 @@ class SamplingRules(KernelRules):
         return drawn if self._cases == 1 else np.concatenate([drawn] * self._cases)
 
 
-class _UnroundedRules(KernelRules):
+class UnroundedRules(KernelRules):
     """Promoted numbers, of which an explicit rounding returns its operand."""
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         return list if primitive_name(equation) == "reduce_precision" else super().rule(machine, equation)
 
 
-class _WideRules(KernelRules):
+class WideRules(KernelRules):
     """Promoted numbers and signed integers."""
 
     def promoted(self, dtype: DType) -> DType:  # not of unsigned integers, which hashes let wrap
         return np.dtype(np.int64) if dtype.kind == "i" else super().promoted(dtype)
 
 
-class _LimitedRules(_WideRules):
+class LimitedRules(WideRules):
     """The same; FloatingPointError if a number becomes too large for its dtype in the kernel."""
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
@@ -373,26 +369,22 @@ class _LimitedRules(_WideRules):
 class PromotedKernel:
     """A kernel with its floats promoted to float64; UnknownError for an unsupported operation or value.
 
-    It `rounds` where the kernel does so by `reduce_precision`; signed integers that are too large wrap if it `wraps`.
     `literals` are numbers in the place of the kernel's. Its samples have numbers of Python's as the kernel's dtypes
-    represent them if it `narrows`.
+    represent them if it `narrows`. `kind` are the rules of other evaluations.
     """
 
     def __init__(
         self,
         traced: Traced,
+        kind: type[KernelRules] = KernelRules,
         *,
-        rounds: bool = True,
-        wraps: bool = True,
         literals: Literals | None = None,
         narrows: bool = False,
     ) -> None:
         self._traced, self._literals, self._narrows = traced, literals, narrows
-        kind = _UnroundedRules if not rounds else KernelRules if wraps else _WideRules
         sites = traced.sites if kind is KernelRules else None
         self._kernel = BatchedKernel(traced, kind(promotes=True, sites=sites, literals=literals))
         self._sampled: dict[SampleArithmetic, tuple[SamplingRules, BatchedKernel]] = {}
-        self._within: BatchedKernel | None = None  # made on first use
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         """Evaluates the kernel on leaves (rows, *shape): float64 in place of floats of 16 bits or more."""
@@ -400,14 +392,13 @@ class PromotedKernel:
             return self._kernel([_promote(leaf, self._kernel) for leaf in leaves])
 
     def overflows(self, leaves: Sequence[Array]) -> bool:
-        """Returns whether an operation on finite values overflows float64, for one case."""
-        return _overflows(self._kernel, leaves)
-
-    def overflows_own_dtypes(self, leaves: Sequence[Array]) -> bool:
-        """Returns whether a number becomes too large for the dtype that it has in the kernel, for one case."""
-        if self._within is None:
-            self._within = BatchedKernel(self._traced, _LimitedRules(promotes=True))
-        return _overflows(self._within, leaves)
+        """Returns whether an operation on finite values overflows float64, or the limits of its rules, for one case."""
+        with jax.enable_x64(True):
+            try:
+                self._kernel([_promote(leaf, self._kernel)[None] for leaf in leaves], overflow="raise")
+            except FloatingPointError:
+                return True
+        return False
 
     def sample(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
         """Evaluates the kernel in samples for one case: `leaves` are (*shape), the outputs (samples, *shape)."""
@@ -428,15 +419,6 @@ class PromotedKernel:
             except ValueError as error:  # shapes with rows of one branch beside shapes with all rows
                 raise UnknownError("samples that take different branches") from error
         return tuple(output.reshape(cases, len(output) // cases, *output.shape[1:]) for output in outputs)
-
-
-def _overflows(kernel: BatchedKernel, leaves: Sequence[Array]) -> bool:
-    with jax.enable_x64(True):
-        try:
-            kernel([_promote(leaf, kernel)[None] for leaf in leaves], overflow="raise")
-        except FloatingPointError:
-            return True
-    return False
 
 
 def _promote(leaf: Array, kernel: BatchedKernel) -> Array:
