@@ -318,6 +318,21 @@ def test_infinite_inputs_stay_as_they_are_where_others_move() -> None:
     assert (samples[1:, 2:] != x[2:]).all()
 
 
+@pytest.mark.parametrize(
+    ("arithmetic", "moves"),
+    [
+        (SampleArithmetic(FORMULA_FORMAT), True),
+        (SampleArithmetic(float_format(np.dtype(np.float64)), inputs=1e-7), False),
+    ],
+)
+def test_a_sum_that_float64_rounds_is_rounded_unless_only_inputs_are(arithmetic: SampleArithmetic, moves: bool) -> None:
+    kernel, x = _kernel(lambda x: (x + 1.0) - 1.0), np.array([1e-20], np.float32)
+    traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
+    (samples,) = PromotedKernel(traced).sample([x], arithmetic)
+    assert not samples[0].any()
+    assert samples[1:].any() == moves
+
+
 def test_samples_do_not_depend_on_earlier_ones() -> None:
     kernel = _kernel(jnp.exp)
     promoted = PromotedKernel(trace_function(lambda x: [kernel(x)], (ShapeDtype(X.shape, X.dtype),), ""))
