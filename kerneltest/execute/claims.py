@@ -52,10 +52,10 @@ from kerneltest.records.evidence import BudgetPart, budget_parts, vacuous_bound_
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer, Record
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
-from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
+from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic, UnroundedRules, WideRules
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.walk import computes_floats
+from kerneltest.trace.walk import computes_floats, rounds_explicitly
 
 BIT_FOR_BIT = "bit for bit"
 WITHOUT_ROUNDING = "without rounding"
@@ -99,6 +99,7 @@ class OutputCheck:
       gradient_of: for outputs that are gradients, the path of the leaf with respect to which each is one.
       formula: the oracle's values for the part, to which it is held without rounding as well; None to ask only what
         `wanted` asks.
+      remark: returns a further line for the message of a finding, or "".
     """
 
     label: str
@@ -106,6 +107,7 @@ class OutputCheck:
     take: Take = whole
     gradient_of: tuple[str, ...] = ()
     formula: Expectation | None = None
+    remark: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -454,6 +456,7 @@ class _Judge:
                     for f, c, most in zip(formula, comparisons, loose, strict=True)
                 ],
                 coarse=lambda: claim.check.wanted(claim.outputs, claim.precision.losing(BITS_UNSTABLE)).alternatives,
+                overflows=claim.formula.overflows_own_dtypes,
             )
         if own is not None:
             self.context.cache.process.enter_phase(Phase.JUDGING)
@@ -518,6 +521,8 @@ class _Judge:
                     gradient_of=claim.check.gradient_of[number] if claim.check.gradient_of else "",
                 )
             detail, evidence = known[key]
+            if remark := guard.collect("remarking on a check", claim.check.remark, ""):
+                detail = replace(detail, remarks=(*detail.remarks, remark))
             finding = replace(self.record, verdict=comparison.verdict, message=detail.text(), detail=detail)
             budget = self._budget(shares, number, guard)
             finding = replace(finding, wrong=detail.wrong, evidence=evidence, error_budget=budget)
@@ -582,7 +587,9 @@ def _find_cause(
     if is_wrong(found):
         if not formula_explains(outputs, found):
             return None
-        if not formula.is_right_unrounded():
+        if formula.overflows_own_dtypes() and formula.is_right_by(WideRules):
+            return _BY_OVERFLOW
+        if not (rounds_explicitly(formula.traced.jaxpr.jaxpr) and formula.is_right_by(UnroundedRules)):
             return formula.rounded_constants() or formula_cause(found, formula.oracle.formula)
     elif not found:
         return None
@@ -595,6 +602,7 @@ def _find_cause(
         return _BY_BACKEND
     if own is not None and not by_rounding:  # an unstable formula loses nothing without rounding
         cause = formula.rounded_constants() or cause
-        outputs = [replace(each, actual=exact) for each, exact in zip(outputs, own.exact, strict=True)]
+        pairs = zip(outputs, own.exact, found, strict=True)
+        outputs = [replace(each, actual=exact, expected=wide.got) for each, exact, wide in pairs]
     is_due = cause is not None and any(map(is_lost, outputs)) and formula.overflows_own_dtypes()
     return _BY_OVERFLOW if is_due else cause

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,10 +22,11 @@ from kerneltest.numerics.rounding_model import is_short
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.batched_interpreter.kernel_rules import KernelRules
+from kerneltest.trace.batched_interpreter.promoted_kernel import LimitedRules, PromotedKernel, SampleArithmetic
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Literals, Traced, rounded_literals, written_decimals
-from kerneltest.trace.walk import NARROW, converts_floats_to_integers, narrow_numbers, rounds_explicitly
+from kerneltest.trace.walk import NARROW, converts_floats_to_integers, narrow_numbers
 
 _MAX_BYTES = 2**26  # of comparisons, and of samples
 _MOST = 2**22  # elements in the inputs of cases that are evaluated at once
@@ -53,14 +54,13 @@ class FormulaStore:
 
     Attributes:
       kernels: with their floats promoted, constants included where that is possible.
-      own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
+      own_kernels: the same, with the constants of the kernels' own dtypes, by their rules; the reason if there is none.
       literals: those of the kernels whose own constants are those of `kernels`, some of them rounded to 16 bits.
       outputs: of `kernels`, evaluated ahead of their cases' turn.
       samples: of `kernels` in the formula's arithmetic, ahead likewise, and of `own_kernels` in others, which each
         backend may ask for; () if there are none.
       unasked: those of them that were evaluated ahead and not asked for yet.
       room: how many more may be, by arithmetic: as many as were asked for.
-      unrounded: `kernels` without explicit rounding; None for a kernel that has none.
       unbatched: the kernels of which several cases cannot be sampled at once.
       raising: the kernels whose callbacks raise each time.
       right: the answers for kernels and calls whose formula is not wrong.
@@ -71,9 +71,8 @@ class FormulaStore:
     def __init__(self, process: ProcessState) -> None:
         self.process = process
         self.kernels: dict[Traced, PromotedKernel] = {}
-        self.own_kernels: dict[Traced, PromotedKernel | str] = {}
+        self.own_kernels: dict[tuple[Traced, type[KernelRules]], PromotedKernel | str] = {}
         self.literals: dict[Traced, Literals] = {}
-        self.unrounded: dict[Traced, PromotedKernel | None] = {}
         self.outputs: dict[_Key, tuple[Array, ...]] = {}
         self.samples = BoundedStore[_SamplesKey, tuple[Array, ...]](
             _MAX_BYTES, lambda found: sum(each.nbytes for each in found)
@@ -106,15 +105,15 @@ class FormulaStore:
                 found = _promote(replace(wide, sites=traced.sites), literals=written_decimals(traced))
                 if (literals := rounded_literals(traced, wide)) is not None:
                     self.literals[traced] = literals
-                    self.own_kernels.pop(traced, None)
+                    self.own_kernels.pop((traced, KernelRules), None)
             self.kernels[traced] = found if isinstance(found, PromotedKernel) else self.own_kernel(traced)
         return self.kernels[traced]
 
-    def own_kernel(self, traced: Traced) -> PromotedKernel:
+    def own_kernel(self, traced: Traced, kind: type[KernelRules] = KernelRules) -> PromotedKernel:
         """Returns a promoted function with the constants of its own dtypes; NotPromotedError: there is none."""
-        if traced not in self.own_kernels:
-            self.own_kernels[traced] = _promote(traced, narrows=traced in self.literals)
-        found = self.own_kernels[traced]
+        if (key := (traced, kind)) not in self.own_kernels:
+            self.own_kernels[key] = _promote(traced, kind=kind, narrows=traced in self.literals)
+        found = self.own_kernels[key]
         if isinstance(found, str):
             raise NotPromotedError(found)
         return found
@@ -213,13 +212,9 @@ class Formula:
         self.store.samples.pop((self.traced, self.key, arithmetic), None)  # their comparison is kept
         return samples
 
-    def is_right_unrounded(self) -> bool:
-        """Returns whether the formula is right but for results that the kernel rounds explicitly."""
-        if self.traced not in self.store.unrounded:
-            made = _promote(self.traced, rounds=False) if rounds_explicitly(self.traced.jaxpr.jaxpr) else None
-            self.store.unrounded[self.traced] = made if isinstance(made, PromotedKernel) else None
-        kernel = self.store.unrounded[self.traced]
-        return kernel is not None and _unless_refused(lambda: self._is_right(kernel), False)
+    def is_right_by(self, kind: type[KernelRules]) -> bool:
+        """Returns whether the formula is right by other rules."""
+        return _unless_refused(lambda: self._is_right(self.store.own_kernel(self.traced, kind)), False)
 
     # Whether another kernel in the place of this one gives the oracle's values, with its constants as they are.
     def _is_right(self, kernel: PromotedKernel) -> bool:
@@ -263,14 +258,13 @@ class Formula:
 
     def overflows_own_dtypes(self) -> bool:
         """Returns whether a finite intermediate result is too large for the dtype that it has in the kernel."""
-        known, key = self.store.overflowing, (self.traced, self.key)
-        if key not in known:
 
-            def overflows() -> bool:
-                return self.store.own_kernel(self.traced).overflows_own_dtypes(self.leaves)
+        def overflows() -> bool:
+            return self.store.own_kernel(self.traced, LimitedRules).overflows(self.leaves)
 
-            known[key] = _unless_refused(lambda: _explained(overflows), False)
-        return known[key]
+        if (key := (self.traced, self.key)) not in self.store.overflowing:
+            self.store.overflowing[key] = _unless_refused(lambda: _explained(overflows), False)
+        return self.store.overflowing[key]
 
     def own_samples(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
         """Returns samples of the outputs, with the constants of the kernel's own dtypes; () if that is impossible.
@@ -344,11 +338,9 @@ class Formula:
         return tuple(np.stack(column) for column in zip(*rows, strict=True))
 
 
-def _promote(
-    traced: Traced, *, literals: Literals | None = None, narrows: bool = False, rounds: bool = True
-) -> PromotedKernel | str:
+def _promote(traced: Traced, **options: Any) -> PromotedKernel | str:
     try:
-        return _explained(lambda: PromotedKernel(traced, literals=literals, narrows=narrows, rounds=rounds))
+        return _explained(lambda: PromotedKernel(traced, **options))
     except NotPromotedError as error:
         return str(error)
 

@@ -298,10 +298,14 @@ def alone(context: CaseContext) -> Iterator[Variation]:
             place = f"{name}={start}" if least == 1 else f"{name}={start} to {start + least - 1}"
             once = np.arange(start, start + least)
             part, sliced = slices.taker(outputs, once), slices.taker(leaves, once)(context.leaves)
-            if any(isinstance(axis, AxisExpression) for axes in outputs for axis in axes):
-                _check_order(context, shorter, single, sliced, part)
+            differing = functools.partial(_differing, context, shorter, single, sliced, part)
+            is_composed = any(isinstance(axis, AxisExpression) for axes in outputs for axis in axes)
+            if is_composed and any(a.shape != b.shape or _are_among(a, every) for a, b, every in differing()):
+                raise Failure(Verdict.UNAVAILABLE, _OTHER_ORDER)
             wanted = context.as_plain_call(part) if pairing.claims(BATCH) else context.by_oracle(part=part)
-            yield Variation(single, sliced, (OutputCheck(f"{place} alone, of {length}", wanted),))
+            words = f"the oracle's values differ for the slice alone, too: leave {name!r} out of batch_dims, or fix it"
+            remark = functools.partial(lambda found, words: words if found() else "", differing, words)
+            yield Variation(single, sliced, (OutputCheck(f"{place} alone, of {length}", wanted, remark=remark),))
             if repeatable:
                 again = np.tile(once, length // least)
                 wanted = context.as_plain_call(slices.taker(outputs, again))
@@ -367,6 +371,10 @@ def gradient(context: CaseContext) -> Iterator[Variation]:
 
 # Slices of arguments and outputs along a dim that `batch_dims` names, even if several dims make up an axis.
 
+_OTHER_ORDER = (  # than that of the argument that declares a composed axis
+    "an output orders the elements of an axis differently from the argument that has this axis, so its slices are "
+    "unknown; leave the dim out of batch_dims, or give it an axis of its own"
+)
 _ROUNDING = 1e-9  # relative difference in float64 between two orders of summation
 
 
@@ -426,21 +434,19 @@ def output_axes(
     return axes
 
 
-# Outputs must order the elements of a composed axis in the same way as the argument that declares it. An output does
-# not if the oracle's values for a slice (the arguments `sliced`) differ from that part of its values for the whole, but
-# are among these elsewhere.
-def _check_order(context: CaseContext, shorter: Signature, single: Traced, sliced: Outputs, part: Take) -> None:
+# The oracle's outputs that differ for a slice (the arguments `sliced`): the values for it, the part of those for the
+# whole, and all of these.
+def _differing(
+    context: CaseContext, shorter: Signature, single: Traced, sliced: Outputs, part: Take
+) -> list[tuple[Array, Array, Array]]:
     wide = {path: widen(leaf) for (path, _), leaf in zip(shorter.dtypes, sliced, strict=True)}
     context.cache.process.enter_phase(Phase.EXPECTING)
-    alone = evaluator(context.pairing, shorter, single.outputs)(wide)
-    for one, there, whole in zip(alone, part(context.expectation.values), context.expectation.values, strict=True):
-        close = one.shape == there.shape and np.allclose(one, there, rtol=_ROUNDING, atol=0, equal_nan=True)
-        if one.shape != there.shape or (not close and _are_among(one, whole)):
-            raise Failure(
-                Verdict.UNAVAILABLE,
-                "an output orders the elements of an axis differently from the argument that has this axis, so its "
-                "slices are unknown; leave the dim out of batch_dims, or give it an axis of its own",
-            )
+    alone, whole = evaluator(context.pairing, shorter, single.outputs)(wide), context.expectation.values
+    return [
+        (one, there, every)
+        for one, there, every in zip(alone, part(whole), whole, strict=True)
+        if one.shape != there.shape or not np.allclose(one, there, rtol=_ROUNDING, atol=0, equal_nan=True)
+    ]
 
 
 # Whether each finite value is close to one of the others.

@@ -5,7 +5,7 @@ import linecache
 import math
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
@@ -162,11 +162,18 @@ def scale_randomly(values: Array, amplitude: "float | Array", fmt: FloatFormat, 
         values *= moved
 
 
-def largest_rounding(values: Array, fmt: FloatFormat, *, rounded: "Array | bool" = False) -> Array:
+def largest_rounding(
+    values: Array, fmt: FloatFormat, *, rounded: "Array | bool" = False, terms: Sequence[Array] = ()
+) -> Array:
     """Returns by how much samples of a kernel's rounded values are off at most; 0 where they are representable.
 
-    `rounded` are those that are rounded nevertheless.
+    `rounded` are those that are rounded nevertheless. So are sums or differences of two `terms` that float64 rounds, as
+    that of 1 and 1e-20: those with an error by Dekker's Fast2Sum (Muller et al., section 4.3.1).
     """
+    if terms:
+        a, b = (np.abs(x.reshape(len(x), *(1,) * (values.ndim - x.ndim), *x.shape[1:])) for x in terms)
+        with np.errstate(invalid="ignore"):
+            rounded = np.isfinite(values) & (np.abs(np.abs(values) - np.maximum(a, b)) != np.minimum(a, b))
     inexact = (round_to_nearest(values, fmt) != values) | rounded
     error = np.maximum(fmt.unit_roundoff * np.abs(values), fmt.smallest_subnormal / 2)
     return np.where(inexact, ROUNDING * error, 0.0)

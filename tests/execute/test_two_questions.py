@@ -121,6 +121,36 @@ def _by_halves(x: Any) -> Any:
     return jnp.broadcast_to(x, (x.shape[0], COLUMNS)) if not half else _by_halves(x[:, :half] + x[:, half:])
 
 
+def _total_of_integers(x: jax.Array, first: int = 0) -> jax.Array:
+    return jnp.broadcast_to(jnp.sum(x[:, first:], axis=1, keepdims=True), x.shape)
+
+
+def _complement(x: jax.Array, factor: float) -> jax.Array:
+    """A sigmoid, as a stable one is 0 though no float64 is: of large negative numbers."""
+    return 1 - 1 / (1 + factor * jnp.exp(x))
+
+
+def _fraction(x: Any) -> Any:
+    return x * (120 / 127)
+
+
+def _shortened(x: Any) -> Any:
+    return x * (x / (np.abs(x) + 1))
+
+
+def _butterflies(x: Any, xp: Any, sign: int = 1) -> Any:
+    """A Walsh-Hadamard transform, scaled at the end."""
+    parts = x[:, :, None]
+    while (half := parts.shape[1] // 2) > 0:
+        first, second = parts[:, :half], parts[:, half:]
+        parts = xp.concatenate([first + second, sign * (first - second)], axis=2)
+    return parts[:, 0] / x.shape[1]
+
+
+def _transform(x: Any) -> Any:
+    return x @ _butterflies(np.eye(COLUMNS), np)
+
+
 def _mean_of_integers(x: Any) -> Any:
     total = x.astype("int32" if isinstance(x, jax.Array) else "int64").sum(axis=1, keepdims=True)
     return 0.1 * total + 0 * x
@@ -305,9 +335,17 @@ CASES = (
     Case("operands of a product in 16 bits", _total_of_products, _totals, ROUNDING, "float32"),
     Case("a sigmoid that overflows", lambda x: jnp.exp(x) / (1 + jnp.exp(x)), _sigmoid, OVERFLOW, "float32", 1e4),
     Case("a root of a square that overflows", _inverse_of_root, _inverse, OVERFLOW, "float32", 1e30),
+    Case("a complement that cancels in float64", lambda x: _complement(x, 1), _sigmoid, UNSTABLE, "float32", 80),
+    Case("a wrong one", lambda x: _complement(x, 1.001), _sigmoid, FORMULA | UNSTABLE, "float32", 80),
     Case("a sigmoid that cancels", lambda x: 0.5 + 0.5 * jnp.tanh(x / 2), _sigmoid, UNSTABLE, "float32", 80),
     Case("a mean of integers that overflow", _mean_of_integers, _mean_of_integers, OVERFLOW, "float32", 1e9),
+    Case("a sum of integers that overflow", _total_of_integers, _totals, OVERFLOW, "int32", 2**31 - 1, "float32"),
+    Case("one that lacks a term", lambda x: _total_of_integers(x, 1), _totals, FORMULA, "int32", 2**31 - 1, "float32"),
     Case("a sum by halves that overflows", _by_halves, _totals, RIGHT, "float32", 3e38),
+    Case("a numerator that overflows near the end", lambda x: x * 120 / 127, _fraction, RIGHT, "float32", 3e38),
+    Case("a square that overflows", lambda x: x * x / (jnp.abs(x) + 1), _shortened, OVERFLOW, "float32", 1e30),
+    Case("a transform that overflows near the end", lambda x: _butterflies(x, jnp), _transform, RIGHT, "float32", 3e38),
+    Case("one of another sign", lambda x: _butterflies(x, jnp, -1), _transform, FORMULA, "float32", 1e30),
     Case("a variance by Welford", _by_welford, _variance, RIGHT, "float32", 1000),
     Case("a variance by squares", _by_squares, _variance, UNSTABLE, "float32", 1000),
     Case("layer norm", _in_float32(_centred), _centred, RIGHT, "float32", 1000),

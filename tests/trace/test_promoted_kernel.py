@@ -18,7 +18,12 @@ from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.rounding_bounds import FORMULA_FORMAT
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.batched_interpreter import promoted_kernel
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic, SamplingRules
+from kerneltest.trace.batched_interpreter.promoted_kernel import (
+    LimitedRules,
+    PromotedKernel,
+    SampleArithmetic,
+    SamplingRules,
+)
 from kerneltest.trace.jax_compat.patches import widen_float_names
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import trace, trace_function, trace_in_float64
@@ -190,8 +195,8 @@ def test_cases_that_take_different_branches_are_not_sampled_together() -> None:
 def test_a_finite_number_that_is_too_large_for_its_dtype_overflows(function: Any, overflows: bool) -> None:
     kernel = _kernel(function)
     x = np.array([1e5, 2, 3, np.inf], np.float32)
-    promoted = PromotedKernel(trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), ""))
-    assert promoted.overflows_own_dtypes([x]) is overflows
+    traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
+    assert PromotedKernel(traced, LimitedRules).overflows([x]) is overflows
 
 
 @pytest.mark.parametrize(
@@ -212,8 +217,8 @@ def test_a_signed_integer_overflows_unless_it_is_made_of_unwritten_memory(functi
     x, block = np.arange(5, dtype=np.int32), pl.BlockSpec((8,), lambda i: (i,))
     out = jax.ShapeDtypeStruct(x.shape, jnp.float32)
     kernel = pl.pallas_call(body, grid=(1,), in_specs=[block], out_specs=block, out_shape=out)
-    promoted = PromotedKernel(trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), ""))
-    assert promoted.overflows_own_dtypes([x]) is overflows
+    traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
+    assert PromotedKernel(traced, LimitedRules).overflows([x]) is overflows
 
 
 @pytest.mark.parametrize(
@@ -311,6 +316,21 @@ def test_infinite_inputs_stay_as_they_are_where_others_move() -> None:
     (samples,) = kernel.sample([x], SampleArithmetic(float_format(np.dtype(np.float64)), inputs=1e-3))
     assert (samples[:, :2] == x[:2]).all()
     assert (samples[1:, 2:] != x[2:]).all()
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "moves"),
+    [
+        (SampleArithmetic(FORMULA_FORMAT), True),
+        (SampleArithmetic(float_format(np.dtype(np.float64)), inputs=1e-7), False),
+    ],
+)
+def test_a_sum_that_float64_rounds_is_rounded_unless_only_inputs_are(arithmetic: SampleArithmetic, moves: bool) -> None:
+    kernel, x = _kernel(lambda x: (x + 1.0) - 1.0), np.array([1e-20], np.float32)
+    traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
+    (samples,) = PromotedKernel(traced).sample([x], arithmetic)
+    assert not samples[0].any()
+    assert samples[1:].any() == moves
 
 
 def test_samples_do_not_depend_on_earlier_ones() -> None:

@@ -100,7 +100,8 @@ class _Samples:
             if known is not None:
                 beyond = 2 * max(known.relative - 0.5, 0.0) * np.abs(x) + 2 * known.absolute
                 x = self._moved((number, 1), x, beyond * self._fmt.unit_roundoff)
-            return self._round((number, 0), x, self._fmt, 1 if adds else self._programs)
+            most = largest_rounding(x, self._fmt, terms=operands if name in ("arith.addf", "arith.subf") else ())
+            return self._moved((number, 0), x, most, 1 if adds else self._programs)
 
         return replace(rule, compute=compute)
 
@@ -128,8 +129,8 @@ class _Samples:
         written = np.array([is_short(number, FLOAT32) for number in x.ravel().tolist()]).reshape(x.shape)
         return self._moved((number, 0), x, np.where(written, 0.0, FLOAT32.unit_roundoff * np.abs(x)))
 
-    def _round(self, key: tuple[int, int], x: Array, fmt: FloatFormat, programs: int | None = None) -> Array:
-        return self._moved(key, x, largest_rounding(x, fmt), programs)
+    def _round(self, key: tuple[int, int], x: Array, fmt: FloatFormat) -> Array:
+        return self._moved(key, x, largest_rounding(x, fmt))
 
     # Values (cases * count * programs, ...), or (1, ...) that all share, moved by the noise of each sample: a hash of
     # the value, of the operation and of a number in it. So it does not depend on how often the operation was run, as

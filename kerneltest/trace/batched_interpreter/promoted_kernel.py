@@ -7,12 +7,13 @@ the roundings of an arithmetic, whatever the dtypes of the kernel are.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakValueDictionary
 
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_integer, is_promotable
+from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_integer
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.bounds import magnitude
 from kerneltest.numerics.closed_forms import column_norms
@@ -50,7 +51,7 @@ class SampleArithmetic:
     fmt: FloatFormat  # of every result
     precision: Precision | None = None  # how functions and the operands of products are rounded in addition, if at all
     constants: bool = False  # whether constants in narrower floats are known to half an ulp of their dtype only
-    inputs: float = 0.0  # the largest relative change of float inputs
+    inputs: float = 0.0  # the largest relative change of float inputs; if any, operations are not rounded
     normwise: bool = False  # whether it is relative to the norm of a column, instead of to each element
     counters: bool = False  # whether only what is made of counters and constants is rounded
     rows: int = 17  # the number of samples; none is rounded in row 0
@@ -89,6 +90,8 @@ class SamplingRules(KernelRules):
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         exact = super().rule(machine, equation)
+        if self._arithmetic.inputs:
+            return exact
         rounded = self._rounded_rule(machine, equation, exact)
         if not self._arithmetic.counters:
             return rounded
@@ -105,8 +108,8 @@ class SamplingRules(KernelRules):
     @property
     def evaluation(self) -> Evaluation:
         """As for `KernelRules`: each row is a sample, and those of each case have the same noise."""
-        has_counters = self._arithmetic.counters  # the operands are not made of them
-        return Evaluation(self.promotes, None if has_counters else self._arithmetic)
+        is_exact = self._arithmetic.inputs or self._arithmetic.counters  # the operands are not made of them
+        return Evaluation(self.promotes, None if is_exact else self._arithmetic)
 
     def multiply(self, a: Array, b: Array, dtype: DType) -> Array:
         """The product of matrices, rounded inside an equation that is, unless it is one of integers."""
@@ -260,7 +263,7 @@ class SamplingRules(KernelRules):
             if absolute:
                 moved = self._in_rows(moved, moved + absolute * self._noise(moved))
             rounded = (operands[0] != 0) & np.isfinite(operands[0]) if primitive.never_exact else False
-            return self._round(moved, fmt, rounded=rounded)
+            return self._round(moved, fmt, rounded=rounded, terms=operands if primitive.adds else ())
 
         return round_result
 
@@ -276,9 +279,9 @@ class SamplingRules(KernelRules):
         most = largest_error_of_sums(sums, mass, terms, fmt, partial)
         return self._round(self._in_rows(sums, sums + most * self._noise(sums)), fmt)
 
-    def _round(self, values: Array, fmt: FloatFormat, *, rounded: Array | bool = False) -> Array:
+    def _round(self, values: Array, fmt: FloatFormat, **exceptions: Any) -> Array:
         # Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
-        most = largest_rounding(values, fmt, rounded=rounded)
+        most = largest_rounding(values, fmt, **exceptions)
         if not most.any():
             self._bits.advance(1)  # as if the noise was drawn
             return values
@@ -324,18 +327,22 @@ class SamplingRules(KernelRules):
         return drawn if self._cases == 1 else np.concatenate([drawn] * self._cases)
 
 
-class _UnroundedRules(KernelRules):
+class UnroundedRules(KernelRules):
     """Promoted numbers, of which an explicit rounding returns its operand."""
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         return list if primitive_name(equation) == "reduce_precision" else super().rule(machine, equation)
 
 
-class _LimitedRules(KernelRules):
-    """Promoted numbers and signed integers; FloatingPointError if one becomes too large for its dtype in the kernel."""
+class WideRules(KernelRules):
+    """Promoted numbers and signed integers."""
 
     def promoted(self, dtype: DType) -> DType:  # not of unsigned integers, which hashes let wrap
         return np.dtype(np.int64) if dtype.kind == "i" else super().promoted(dtype)
+
+
+class LimitedRules(WideRules):
+    """The same; FloatingPointError if a number becomes too large for its dtype in the kernel."""
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         evaluate = super().rule(machine, equation)
@@ -362,33 +369,36 @@ class _LimitedRules(KernelRules):
 class PromotedKernel:
     """A kernel with its floats promoted to float64; UnknownError for an unsupported operation or value.
 
-    It `rounds` where the kernel does so explicitly, by `reduce_precision`. `literals` are numbers in the place of the
-    kernel's. Its samples have numbers of Python's as the kernel's dtypes represent them if it `narrows`.
+    `literals` are numbers in the place of the kernel's. Its samples have numbers of Python's as the kernel's dtypes
+    represent them if it `narrows`. `kind` are the rules of other evaluations.
     """
 
     def __init__(
-        self, traced: Traced, *, rounds: bool = True, literals: Literals | None = None, narrows: bool = False
+        self,
+        traced: Traced,
+        kind: type[KernelRules] = KernelRules,
+        *,
+        literals: Literals | None = None,
+        narrows: bool = False,
     ) -> None:
         self._traced, self._literals, self._narrows = traced, literals, narrows
-        sites, kind = (traced.sites, KernelRules) if rounds else (None, _UnroundedRules)
+        sites = traced.sites if kind is KernelRules else None
         self._kernel = BatchedKernel(traced, kind(promotes=True, sites=sites, literals=literals))
         self._sampled: dict[SampleArithmetic, tuple[SamplingRules, BatchedKernel]] = {}
-        self._within: BatchedKernel | None = None  # made on first use
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         """Evaluates the kernel on leaves (rows, *shape): float64 in place of floats of 16 bits or more."""
         with jax.enable_x64(True):
-            return self._kernel([_promote(leaf) for leaf in leaves])
+            return self._kernel([_promote(leaf, self._kernel) for leaf in leaves])
 
     def overflows(self, leaves: Sequence[Array]) -> bool:
-        """Returns whether an operation on finite values overflows float64, for one case."""
-        return _overflows(self._kernel, leaves)
-
-    def overflows_own_dtypes(self, leaves: Sequence[Array]) -> bool:
-        """Returns whether a number becomes too large for the dtype that it has in the kernel, for one case."""
-        if self._within is None:
-            self._within = BatchedKernel(self._traced, _LimitedRules(promotes=True))
-        return _overflows(self._within, leaves)
+        """Returns whether an operation on finite values overflows float64, or the limits of its rules, for one case."""
+        with jax.enable_x64(True):
+            try:
+                self._kernel([_promote(leaf, self._kernel)[None] for leaf in leaves], overflow="raise")
+            except FloatingPointError:
+                return True
+        return False
 
     def sample(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
         """Evaluates the kernel in samples for one case: `leaves` are (*shape), the outputs (samples, *shape)."""
@@ -404,21 +414,12 @@ class PromotedKernel:
         rules.restart(cases)
         with jax.enable_x64(True):
             try:
-                repeated = [np.repeat(_promote(leaf), arithmetic.rows, 0) for leaf in leaves]
+                repeated = [np.repeat(_promote(leaf, kernel), arithmetic.rows, 0) for leaf in leaves]
                 outputs = kernel(rules.perturb_inputs(repeated))
             except ValueError as error:  # shapes with rows of one branch beside shapes with all rows
                 raise UnknownError("samples that take different branches") from error
         return tuple(output.reshape(cases, len(output) // cases, *output.shape[1:]) for output in outputs)
 
 
-def _overflows(kernel: BatchedKernel, leaves: Sequence[Array]) -> bool:
-    with jax.enable_x64(True):
-        try:
-            kernel([leaf.astype(kernel.rules.promoted(leaf.dtype))[None] for leaf in leaves], overflow="raise")
-        except FloatingPointError:
-            return True
-    return False
-
-
-def _promote(leaf: Array) -> Array:
-    return leaf.astype(np.float64) if is_promotable(leaf.dtype) else leaf
+def _promote(leaf: Array, kernel: BatchedKernel) -> Array:
+    return leaf.astype(kernel.rules.promoted(leaf.dtype), copy=False)
