@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import cached_property
 from typing import Self, TypeVar
 
 _E = TypeVar("_E", bound="Ending")
@@ -33,21 +34,21 @@ class Ending(StrEnum):
         member.letter, member.kind, member.meaning = letter, kind, meaning
         return member
 
-    @property
+    @cached_property  # asked for each record
     def severity(self) -> int:
         """The rank from harmless to severe: green endings, then findings, then gaps in the bookkeeping."""
         return sorted([*Verdict, *Gap], key=lambda ending: not ending.is_green).index(self)
 
-    @property
+    @cached_property
     def is_green(self) -> bool:
         return self.kind in (VerdictKind.PASS, VerdictKind.XFAIL, VerdictKind.UNAVAILABLE)
 
-    @property
+    @cached_property
     def is_judgement(self) -> bool:
         """True if it says something about the kernel or its pairing, good or bad."""
         return self.kind not in (VerdictKind.UNAVAILABLE, VerdictKind.INTERNAL)
 
-    @property
+    @cached_property
     def is_finding(self) -> bool:
         """True if it says something bad about the kernel or its pairing."""
         return not self.is_green and self.kind is not VerdictKind.INTERNAL

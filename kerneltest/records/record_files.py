@@ -41,8 +41,9 @@ def intern_records(records: Iterable[Record]) -> Iterator[Record]:
     def once(value: Any) -> Any:  # the first of equal values of one type
         if len(known) > _MOST:
             known.clear()
-        items = tuple((name, type(item), item) for name, item in value.items()) if isinstance(value, Mapping) else value
-        return known.setdefault((type(value), items), value)
+        if isinstance(value, dict):
+            return known.setdefault(tuple((name, type(item), item) for name, item in value.items()), value)
+        return known.setdefault((type(value), value), value)
 
     for record in records:
         changes = {name: once(getattr(record, name)) for name in _INTERNED}

@@ -131,8 +131,8 @@ class _Asked:
         self.known = True
         self.narrow = self.narrow or expected.narrow
         for known, words in ((self.static, expected.static), (self.single, expected.single)):
-            if words is not None:
-                known[record.signature] = _common([known.get(record.signature, words), words])
+            if words is not None and (earlier := known.setdefault(record.signature, words)) != words:
+                known[record.signature] = _common([earlier, words])
         if expected.finite:
             self.least, self.greatest = min(self.least, expected.least), max(self.greatest, expected.greatest)
 

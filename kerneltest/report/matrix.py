@@ -1,6 +1,6 @@
 """The matrix of a report: pairings and their dtypes by backend, or pairings by tier and run."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -125,9 +125,9 @@ def _matrix(
     cases: Iterable[tuple[_Place, Ending, str]],
     not_applicable: Collection[tuple[str, Hashable]] = (),
 ) -> Matrix:
-    found: dict[_Place, dict[Ending, Counter[str]]] = {}
+    found: defaultdict[_Place, defaultdict[Ending, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for place, ending, target in cases:
-        found.setdefault(place, {}).setdefault(ending, Counter())[target] += 1
+        found[place][ending][target] += 1
 
     def field(pairing: str, dtype: str, column: Hashable) -> Field:
         endings = sorted(found.get((pairing, dtype, column), {}).items(), key=lambda pair: pair[0].severity)

@@ -40,6 +40,7 @@ _CLASSES = (
 )
 
 
+@functools.lru_cache(maxsize=256)  # pairings share kernels, and kernels share functions
 def _highlight(text: str) -> list[list[list[str]]]:
     # Lines of tokens: pairs of a CSS class, "" for none, and text.
     lines: list[list[list[str]]] = [[]]
@@ -262,12 +263,12 @@ _OF_NUMBERS = (SpecialValue.ZERO, SpecialValue.NEGATIVE, SpecialValue.REPEATED)
 
 def _length_coverage(records: Sequence[Record]) -> list[list[object]]:
     # Dim, lengths with their numbers of failing and of all cases, and the number of further lengths.
-    tried: dict[str, Counter[int]] = {}
+    tried: defaultdict[str, Counter[int]] = defaultdict(Counter)
     failing: Counter[tuple[str, int]] = Counter()
     for record in records:
         if record.case and record.verdict.is_judgement:
             for dim, length in record.dims.items():
-                tried.setdefault(dim, Counter())[length] += 1
+                tried[dim][length] += 1
                 failing[dim, length] += record.verdict.is_finding
     return [
         [
