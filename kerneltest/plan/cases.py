@@ -86,7 +86,7 @@ def value_cases(
                 continue
             targets = applicable = _applicable(family, filled)
             if not family.each:
-                targets = [""] if _is_planned(family, filled) else []
+                targets = [""] if _is_planned(family, filled, applicable) else []
                 if depth != "quick" and group == GroupName.NUMERIC and family.name != "normal" and len(applicable) > 1:
                     targets.append(applicable[(number + place) % len(applicable)])  # all at once can mask one's effect
             for target in targets:
@@ -95,7 +95,7 @@ def value_cases(
     for signature in long:
         if signature.dtype == dtype_name and signature not in chosen:  # a maximum may make them one
             filled = signature_slots(pairing, signature)
-            fitting = [family for family in of_long if _is_planned(family, filled)]
+            fitting = [family for family in of_long if _is_planned(family, filled, _applicable(family, filled))]
             for family in fitting or of_long[:1]:  # whose arrays hold no data: positions, lengths
                 yield Case(pairing_id, pairing.name, signature, family, "", seed)
 
@@ -104,11 +104,11 @@ def _applicable(family: Family, filled: Mapping[str, Slot]) -> list[str]:
     return [path for path, slot in filled.items() if family.applies(slot)]
 
 
-def _is_planned(family: Family, filled: Mapping[str, Slot]) -> bool:
+def _is_planned(family: Family, filled: Mapping[str, Slot], applicable: Sequence[str]) -> bool:
     """Returns whether a family fills some argument, or no family fills any and this one allows that."""
     if family.without_arrays and not any(map(is_filled, filled.values())):
         return bool(filled) or family.structural  # without any values, one family says it all
-    return bool(_applicable(family, filled))
+    return bool(applicable)
 
 
 @functools.lru_cache(maxsize=8)  # for the dtypes of a pairing in turn
@@ -128,7 +128,7 @@ def _left_out(pairing: Pairing, families: tuple[Family, ...]) -> frozenset[tuple
             options, turns = {*signature.dims, *signature.dtypes, *signature.statics}, -(-sizes[signature] // small)
             if turns > 1 and (number + place) % turns and options <= seen:
                 found.add((signature, family.name))
-            elif _is_planned(family, filled[signature]):
+            elif _is_planned(family, filled[signature], _applicable(family, filled[signature])):
                 seen |= options
     return frozenset(found)
 

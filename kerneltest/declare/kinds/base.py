@@ -4,6 +4,7 @@ A kind (`mask`, `index`, `partition`, ...) is one module of this package: the fu
 of `ArgumentKind`, which `register` puts into `KINDS`. Other code asks the kind of an argument and never compares names.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -129,7 +130,7 @@ class Slot:
     @property
     def size(self) -> int:
         """The number of its elements."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     @property
     def block(self) -> int:
