@@ -139,15 +139,12 @@ class RoundingLimit:
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         bounds = [self._own_bound(precision), *(form.at(precision) for form in self.forms)]
-        widest = max(range(len(bounds)), key=lambda number: _width(bounds[number]))
+        widths = [float(bound[np.isfinite(bound)].sum()) for bound in bounds]
+        widest = widths.index(max(widths))
         if widest > 0:
             return self.forms[widest - 1].shares(precision)
         found = self.samples.shares(precision, self.output)
         return shares_of_bound(found, self.at(precision), self.spread(precision))
-
-
-def _width(bound: Array) -> float:
-    return float(bound[np.isfinite(bound)].sum())
 
 
 # The ways to sample an oracle: all rows in one evaluation, the same with plain integers, or one evaluation a row.

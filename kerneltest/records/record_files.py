@@ -41,9 +41,8 @@ def intern_records(records: Iterable[Record]) -> Iterator[Record]:
     def once(value: Any) -> Any:  # the first of equal values of one type
         if len(known) > _MOST:
             known.clear()
-        if isinstance(value, dict):
-            return known.setdefault(tuple((name, type(item), item) for name, item in value.items()), value)
-        return known.setdefault((type(value), value), value)
+        items = tuple((name, type(item), item) for name, item in value.items()) if isinstance(value, dict) else value
+        return known.setdefault((type(value), items), value)
 
     for record in records:
         changes = {name: once(getattr(record, name)) for name in _INTERNED}
