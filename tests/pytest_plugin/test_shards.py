@@ -164,7 +164,7 @@ def test_times_of_an_earlier_run_cut_it(run: Path, tmp_path: Path) -> None:
     spent = seconds_by_item(run / "whole")
     assert set(spent) == {item.item for item in read_plan(run / "whole").items}
     assert all(seconds > 0 for seconds in spent.values())
-    _shard(tmp_path, "1/2", "--kt-durations", str(run / "whole"))
+    _shard(tmp_path, "1/2", "--kt-durations", str(run / "whole"), "-k", "right and lower")
     assert read_plan(tmp_path / "1of2").shard == "1/2"
 
 
