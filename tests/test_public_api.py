@@ -1,19 +1,14 @@
 """What `import kerneltest as kt` offers: everything is listed and documented, and nothing is loaded before its use."""
 
 import inspect
-import os
 import pydoc
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kerneltest as kt
 
-ROOT = Path(__file__).parent.parent
 PUBLIC = {name: getattr(kt, name) for name in kt.__all__}
 FUNCTIONS = {name: each for name, each in PUBLIC.items() if inspect.isfunction(each)}
 MODELS = {f"tolerance.{name}": each for name, each in vars(kt.tolerance).items() if inspect.isfunction(each)}
@@ -62,27 +57,3 @@ def test_what_is_not_there_is_an_attribute_error() -> None:
     missing: Any = "choice"
     with pytest.raises(AttributeError, match="module 'kerneltest' has no attribute 'choice'"):
         getattr(kt, missing)
-
-
-PLAIN = """
-import sys
-import kerneltest as kt
-
-HEAVY = {"jax", "numpy", "hypothesis", "jinja2"}
-
-def test_plain():
-    assert {"oracle_for", "check"} <= set(dir(kt))
-    assert not HEAVY & set(sys.modules)
-"""
-
-
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_run_without_pairings_lists_the_api_and_loads_none_of_it(tmp_path: Path, workers: str) -> None:
-    (tmp_path / "test_plain.py").write_text(PLAIN, encoding="utf-8")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "xdist.plugin", "-n", workers, "-q"],
-        cwd=tmp_path, env={**environment, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert "1 passed" in done.stdout, done.stdout

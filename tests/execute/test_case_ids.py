@@ -2,10 +2,9 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
@@ -36,13 +35,10 @@ FILES = {"test_one.py": (4, 1), "test_two.py": (32, 2), "below/test_one.py": (12
 PAIRINGS = [f"{file}::scaled" for file in FILES]
 
 
-def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    if arguments[0] == "-m":
-        return forked.run(folder, *arguments[1:], environment=environment)
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+def _python(folder: Path, *words: str) -> CompletedProcess[str]:
+    return forked.run(
+        folder, *words, environment={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +48,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "below" / "__init__.py").touch()
     for file, (low, error) in FILES.items():
         (folder / file).write_text(SUITE.format(low=low, error=error), encoding="utf-8")
-    options = ("--kt-report", "out", "--kt-backends", "interpret", "--kt-depth", "quick")
-    run = _python(folder, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "-q", *options)
+    options = ("--kt-report", "out", "--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0")
+    run = _python(folder, "pytest", *PLUGINS, "-p", "no:cacheprovider", "-q", *options)
     assert run.returncode == 1, run.stdout + run.stderr
     assert "INCOMPLETE" not in run.stdout
     return folder
@@ -91,7 +87,7 @@ def test_no_inputs_overwrite_others(project: Path, findings: dict[str, list[Reco
 @pytest.mark.parametrize("pairing", PAIRINGS)
 def test_a_reproduction_takes_the_right_one(pairing: str, project: Path, findings: dict[str, list[Record]]) -> None:
     record = findings[pairing][0]
-    again = _python(project, "-m", "kerneltest", "repro", "out", record.case)
+    again = _python(project, "kerneltest", "repro", "out", record.case)
     assert again.returncode == 1, again.stdout + again.stderr
     assert record.message.splitlines()[0] in again.stdout
 
@@ -116,7 +112,8 @@ def test_check_finds_a_case_by_its_id_in_its_own_file(project: Path, findings: d
     records = [findings[pairing][0] for pairing in PAIRINGS]
     modules = [file.partition(".py")[0].replace("/", ".") for file in FILES]
     asked = [*zip(modules, (record.case for record in records), strict=True), ("test_two", records[0].case)]
-    told = _python(project, "-c", CHECK, json.dumps(asked))
+    (project / "check_cases.py").write_text(CHECK, encoding="utf-8")
+    told = _python(project, "check_cases", json.dumps(asked))
     *messages, other = told.stdout.splitlines()
     assert "\n".join(messages) == "\n".join(record.message for record in records), told.stderr
     assert f"::scaled has no case {records[0].case} at depth quick" in other

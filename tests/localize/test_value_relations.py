@@ -76,7 +76,9 @@ def test_the_length_that_stands_for_an_option_is_named() -> None:
     def kernel(x: jax.Array, step: int) -> jax.Array:
         return elementwise(lambda u: u + u.shape[0], x)
 
-    @kt.oracle_for(kernel, x=kt.array("k n", "float32"), step=kt.static(1, 2, 3), dims=dict(k=kt.dim(values=(2, 3))))
+    dims = dict(k=kt.dim(values=(2, 3)), n=kt.dim(values=(4,)))
+
+    @kt.oracle_for(kernel, x=kt.array("k n", "float32"), step=kt.static(1, 2, 3), dims=dims)
     def moved(x: np.ndarray, step: int) -> np.ndarray:
         return x + step
 
@@ -129,7 +131,7 @@ def test_relations_are_sought_in_one_dimension_and_without_an_optional_argument(
     def kernel(x: jax.Array, b: jax.Array | None = None) -> jax.Array:
         return elementwise(jnp.sin, x) if b is None else elementwise(lambda u, v: u + jnp.roll(v, 1), x, b)
 
-    x, dims = kt.array("n", "float32"), {"n": kt.dim(values=(16,))}
+    x, dims = kt.array("n", "float32"), {"n": kt.dim(values=(4,))}
     made = kt.oracle_for(kernel, x=x, b=kt.optional(x), dims=dims)(lambda x, b: x if b is None else x + b)
     found = kt.check(made, backends=["interpret"], depth="quick", minimize=1)
     assert found.suspects

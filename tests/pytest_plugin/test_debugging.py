@@ -24,7 +24,7 @@ def double(x):
         o_ref[...] = 2 * x_ref[...]
     return pl.pallas_call(body, jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
 
-@kt.oracle_for(double, x=kt.array("n", "float32"))
+@kt.oracle_for(double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))
 def triple(x):
     return 3 * x
 """
@@ -75,7 +75,7 @@ def _double(x: jax.Array) -> jax.Array:
 
 @pytest.fixture(scope="module")
 def wrong() -> kt.Result:
-    made = kt.oracle_for(_double, x=kt.array("n", "float32"))(lambda x: 3 * x)
+    made = kt.oracle_for(_double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))(lambda x: 3 * x)
     return kt.check(made, backends=["interpret", "rocm"], depth="quick")
 
 

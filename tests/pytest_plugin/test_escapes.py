@@ -59,10 +59,10 @@ def test_a_control_character_is_a_sign_and_a_letter_a_letter() -> None:
     assert lines_for_terminal(f"a\x1b\n{LETTERS}\r\nb") == f"a�\n{LETTERS} \nb"
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_no_escape_sequence_reaches_the_terminal(tmp_path: Path, workers: str) -> None:
-    options = ("--kt-report", "out", "--kt-backends", "interpret", "--kt-depth", "quick", "-n", workers, "-ra", "-v")
-    run = _pytest(tmp_path, *options, "--color=no", suite=SUITE)
+@pytest.mark.parametrize("more", [(), ("-n", "2", "--kt-minimize", "0")], ids=["alone", "xdist"])
+def test_no_escape_sequence_reaches_the_terminal(tmp_path: Path, more: tuple[str, ...]) -> None:
+    options = ("--kt-report", "out", "--kt-backends", "interpret", "--kt-depth", "quick", "-ra", "-v", "--color=no")
+    run = _pytest(tmp_path, *options, *more, suite=SUITE)
     assert run.returncode == 1, run.stdout + run.stderr
     said = {"pytest": run.stdout + run.stderr}
     for name, words in COMMANDS.items():

@@ -14,7 +14,7 @@ from kerneltest.pytest_plugin.summary import finish
 from kerneltest.records.record_files import read_plan
 from kerneltest.records.runs import read_runs
 from tests.plugins import PLUGINS
-from tests.pytest_plugin.test_plugin import RIGHT, ROOT, _pytest
+from tests.pytest_plugin.test_plugin import RIGHT, ROOT, _pytest, _suite
 from tests.written import PASS, write_run
 
 
@@ -128,9 +128,8 @@ def test_the_controller_waits_for_a_plan_that_takes_long(tmp_path: Path) -> None
 def test_nothing_is_lost_where_the_cache_cannot_be_written_text_is_no_utf8_and_the_locale_is_c(
     tmp_path: Path, workers: str, end: bytes
 ) -> None:
-    suite = RIGHT.replace(
-        "    return 2 * x", "    if x.size == 5: raise ValueError('half a pair: \\udcff')\n    return 2 * x"
-    )
+    raises = "    if x.size == 5: raise ValueError('half a pair: \\udcff')\n    return 2 * x"
+    suite = _suite("2 * x", lengths=(3, 5)).replace("    return 2 * x", raises)
     (tmp_path / "test_suite.py").write_text(suite, encoding="utf-8")
     (tmp_path / "cache").write_text("a file, where pytest keeps a folder")
     command = [sys.executable, "-m", "pytest", *PLUGINS, "-n", workers, "-o", "cache_dir=cache"]

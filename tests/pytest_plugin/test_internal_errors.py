@@ -42,11 +42,11 @@ setattr(import_module({module!r}), {name!r}, namespace["raises"])
 """
 
 # The function that raises, by phase. A pairing that cannot be planned has no verdicts; all others keep theirs.
-PLANNING = "planning"
+PLANNING, SEARCHING = "planning", "searching for the smallest case"
 PHASES = {
     PLANNING: "kerneltest.execute.planning.absence",
     "saving the inputs": "kerneltest.pytest_plugin.worker.save_reproduction",
-    "searching for the smallest case": "kerneltest.pytest_plugin.worker.find_suspects",
+    SEARCHING: "kerneltest.pytest_plugin.worker.find_suspects",
     "writing the page": "kerneltest.report.html.page.write_html",
     "writing the summary": "kerneltest.report.text.terminal_summary.summary_lines",
 }
@@ -57,6 +57,7 @@ def test_an_exception_outside_of_a_case_is_told_and_loses_no_verdict(phase: str,
     module, _, name = PHASES[phase].rpartition(".")
     (tmp_path / "conftest.py").write_text(CONFTEST.format(module=module, name=name), encoding="utf-8")
     options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-report", "out")
+    options += () if phase == SEARCHING else ("--kt-minimize", "0")
     run = _pytest(tmp_path, *options, suite=SUITE)
     told = run.stdout + run.stderr
     assert run.returncode == pytest.ExitCode.INTERNAL_ERROR, told

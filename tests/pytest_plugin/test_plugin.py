@@ -26,7 +26,7 @@ def double(x):
     return vector_add(x, x)
 
 @kt.oracle_for(
-    double, x=kt.array("n", ("float32", "int8")), dims=dict(n=kt.dim(values=(3, 5))), tolerance=kt.tolerance.exact()
+    double, x=kt.array("n", {dtypes}), dims=dict(n=kt.dim(values={lengths})), tolerance=kt.tolerance.exact()
 )
 def doubled(x):
     return {oracle}
@@ -35,7 +35,16 @@ def test_plain():
     pass
 """
 QUICK = ("--kt-backends", "interpret", "--kt-depth", "quick")
-RIGHT, WRONG = SUITE.format(oracle="2 * x"), SUITE.format(oracle="2 * x + (x == x.max())")
+BOTH = ("float32", "int8")
+
+
+def _suite(oracle: str, dtypes: str | tuple[str, ...] = "float32", lengths: tuple[int, ...] = (3,)) -> str:
+    return SUITE.format(oracle=oracle, dtypes=repr(dtypes), lengths=lengths)
+
+
+# Cases are what takes time: tests that look at several items, or at lengths, have sessions of their own suites.
+RIGHT, WRONG = _suite("2 * x"), _suite("2 * x + (x == x.max())")
+RIGHT_TWICE, WRONG_TWICE = _suite("2 * x", BOTH), _suite("2 * x + (x == x.max())", BOTH)
 
 
 def _pytest(
@@ -47,7 +56,8 @@ def _pytest(
 
 
 def test_items_are_named_after_pairing_backend_and_dtype(tmp_path: Path) -> None:
-    shown = _pytest(tmp_path, "--collect-only", "-q", "--kt-backends", "interpret,cuda,lower:sm_90,rocm").stdout
+    options = ("--collect-only", "-q", "--kt-backends", "interpret,cuda,lower:sm_90,rocm")
+    shown = _pytest(tmp_path, *options, suite=RIGHT_TWICE).stdout
     ids = re.findall(r"test_suite\.py::doubled\[(.+)\]", shown)
     assert ids[:2] == ["lower:sm_90-float32", "interpret-float32"]
     assert ids[-2:] == ["cuda", "rocm"]  # one item stands for all that is asked of a backend that is not there
@@ -106,7 +116,7 @@ def test_a_run_alone_and_one_in_two_workers_give_the_same_ids_and_verdicts(tmp_p
     runs = {"one": (), "two": ("-n", "2")}
     for name, more in runs.items():
         options = ("--kt-depth", "quick", "--kt-minimize", "0", "--kt-backends", "interpret,lower:sm_90,rocm")
-        _pytest(tmp_path, "--kt-report", name, *options, *more, suite=WRONG)
+        _pytest(tmp_path, "--kt-report", name, *options, *more, suite=WRONG_TWICE)
     one, two = (_verdicts(tmp_path / name) for name in runs)
     assert one == two
     assert {"pass", "mismatch", "unavailable"} <= set(one.values())
@@ -208,7 +218,7 @@ def test_options_can_stand_in_the_ini_file(tmp_path: Path) -> None:
 
 
 def test_what_a_budget_leaves_out_is_named_and_fails_nothing(tmp_path: Path) -> None:
-    slow = RIGHT.replace("return 2 * x", "__import__('time').sleep(0.05); return 2 * x")
+    slow = RIGHT_TWICE.replace("return 2 * x", "__import__('time').sleep(0.05); return 2 * x")
     options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-report", "out", "--kt-budget", "1")
     run = _pytest(tmp_path, *options, suite=slow)
     assert run.returncode == 0, run.stdout
@@ -232,10 +242,7 @@ def test_a_declaration_that_does_not_fit_fails_at_collection(tmp_path: Path) -> 
 
 
 def test_a_killed_worker_costs_one_case_and_the_item_goes_on(tmp_path: Path) -> None:
-    dies = WRONG.replace(
-        "return 2 * x + (x == x.max())",
-        "import os; os._exit(3) if x.dtype == 'int64' and (x == 1).all() else 0; return 2 * x",
-    )
+    dies = _suite("__import__('os')._exit(3) if x.dtype == 'int64' and (x == 1).all() else 2 * x", "int8")
     options = ("--kt-report", "out", *QUICK, "-n", "1", "--junitxml", "junit.xml")
     run = _pytest(tmp_path, *options, suite=dies)
     assert run.returncode == 1
@@ -251,7 +258,7 @@ def test_a_killed_worker_costs_one_case_and_the_item_goes_on(tmp_path: Path) -> 
 
 
 def test_a_run_cut_short_keeps_what_it_had_and_says_incomplete(tmp_path: Path) -> None:
-    run = _pytest(tmp_path, "--kt-report", "out", *QUICK, "-x", suite=WRONG)
+    run = _pytest(tmp_path, "--kt-report", "out", *QUICK, "-x", suite=WRONG_TWICE)
     assert run.returncode == 1
     assert re.search(r"^INCOMPLETE: stopped early; \d+ of \d+ planned cells have no verdict$", run.stdout, re.MULTILINE)
     assert "no verdict:" not in run.stdout
@@ -284,7 +291,7 @@ def _properties(junit: Path) -> list[tuple[str, dict[str, str]]]:
 
 
 def test_properties_say_what_an_item_was(tmp_path: Path) -> None:
-    _pytest(tmp_path, "--junitxml", "junit.xml", *QUICK, "--kt-minimize", "0", suite=WRONG)
+    _pytest(tmp_path, "--junitxml", "junit.xml", *QUICK, "--kt-minimize", "0", suite=WRONG.replace("float32", "int8"))
     found = dict(_properties(tmp_path / "junit.xml"))
     said = found["doubled[interpret-int8]"]
     assert "extreme_integers" in said.pop("family").split()
@@ -293,15 +300,31 @@ def test_properties_say_what_an_item_was(tmp_path: Path) -> None:
     assert failure.attrib["message"].startswith("wrong values")
 
 
-def test_plain_tests_load_neither_jax_nor_numpy(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(
-        "import sys\ndef pytest_unconfigure():\n"
-        "    print('LOADED', sorted({'jax', 'numpy', 'hypothesis', 'jinja2', 'pydantic'} & set(sys.modules)))\n"
-    )
-    others = ("-p", "no:html")  # which loads Jinja
-    for more in (("--collect-only",), ("-n", "2")):
-        run = _pytest(tmp_path, "-s", *more, *others, suite="def test_plain():\n    pass\n", start=forked.fresh)
-        assert "LOADED []" in run.stdout
+PLAIN = """
+import sys
+import kerneltest as kt
+
+HEAVY = {"jax", "numpy", "hypothesis", "jinja2", "pydantic"}
+
+def test_plain():
+    assert {"oracle_for", "check"} <= set(dir(kt))
+    assert not HEAVY & set(sys.modules)
+"""
+CONTROLLER = """
+def pytest_unconfigure():
+    import sys
+    from test_suite import HEAVY
+    print("LOADED", sorted(HEAVY & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_plain_tests_list_the_api_and_load_neither_jax_nor_numpy(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "conftest.py").write_text(CONTROLLER, encoding="utf-8")
+    options = ("-s", "-n", workers, "-p", "no:html")  # which loads Jinja
+    run = _pytest(tmp_path, *options, suite=PLAIN, start=forked.fresh)
+    assert "1 passed" in run.stdout
+    assert "LOADED []" in run.stdout
 
 
 @pytest.mark.slow
@@ -310,7 +333,7 @@ def test_the_controller_of_workers_loads_no_jax(tmp_path: Path) -> None:
         "import sys\ndef pytest_unconfigure():\n    print('LOADED', 'jax' in sys.modules)\n"
     )
     run = _pytest(tmp_path, "-n", "2", "--kt-backends", "interpret", "--kt-depth", "quick", start=forked.fresh)
-    assert "3 passed" in run.stdout
+    assert "2 passed" in run.stdout
     assert "LOADED False" in run.stdout
 
 
@@ -326,7 +349,7 @@ def test_the_package_is_installed_under_its_own_entry_point() -> None:
 
 def test_the_option_adds_proofs_and_the_plan_says_so(tmp_path: Path) -> None:
     options = ("--kt-backends", "simulate:sm_90", "--kt-depth", "quick", "--kt-report", "out", "--kt-prove")
-    ran = _pytest(tmp_path, *options)
+    ran = _pytest(tmp_path, *options, suite=_suite("2 * x", BOTH, (3, 5)))
     assert ran.returncode == 0, ran.stdout
     assert read_plan(tmp_path / "out").prove
     proofs = [record for record in read_records(tmp_path / "out") if record.group == "proofs"]

@@ -38,7 +38,7 @@ def copied(x):
 def sums(x):
     return np.sort(x)
 
-@kt.oracle_for(copied, x=kt.array("n", ("float32", "int32")), dims=dict(n=kt.dim(block=16)),
+@kt.oracle_for(copied, x=kt.array("n", "float32"), dims=dict(n=kt.dim(block=16)),
                tolerance=kt.tolerance.exact())
 def copies(x):
     return x
@@ -82,7 +82,7 @@ def test_a_bug_is_one_suspect_with_one_smallest_case_in_any_number_of_processes(
     assert "only past the last full block of n" in run.stdout
     line = "root cause: test_suite.py:22   return pl.pallas_call(body, out_shape=x, grid=(max(n // 16, 1),))(x)"
     assert line in run.stdout
-    assert "4 failed" in run.stdout
+    assert "2 failed" in run.stdout
     (read,) = read_runs(tmp_path / "out")
     (suspect,) = suspects_in_run(read)
     assert suspect.backends.keys() == {"interpret", "simulate:sm_90"}
@@ -96,21 +96,21 @@ def test_a_bug_is_one_suspect_with_one_smallest_case_in_any_number_of_processes(
 
 @pytest.mark.slow
 def test_what_nobody_wrote_is_said_after_an_experiment(tmp_path: Path) -> None:
-    _run(tmp_path, "--kt-backends", "interpret", "-k", "copies and float32")
+    _run(tmp_path, "--kt-backends", "interpret", "-k", "copies")
     (smallest,) = read_reproducers(tmp_path / "out")
     assert smallest.record.evidence is not None
     assert smallest.record.evidence.diagnosis.startswith("never written")
 
 
 def test_no_smallest_case_is_looked_for_in_no_time(tmp_path: Path) -> None:
-    run = _run(tmp_path, "--kt-backends", "interpret", "-k", "copies and float32", "--kt-minimize", "0")
+    run = _run(tmp_path, "--kt-backends", "interpret", "-k", "copies", "--kt-minimize", "0")
     assert not list(read_reproducers(tmp_path / "out"))
     assert "for example: x = " in run.stdout
 
 
 @pytest.mark.slow
 def test_verbose_runs_list_the_cases(tmp_path: Path) -> None:
-    run = _run(tmp_path, "--kt-backends", "interpret", "-k", "copies and float32", "-v")
+    run = _run(tmp_path, "--kt-backends", "interpret", "-k", "copies", "-v")
     assert "E     special_mismatch: ones, n=17,float32" in run.stdout
 
 

@@ -5,8 +5,6 @@ import os
 import pty
 import re
 import struct
-import subprocess
-import sys
 import termios
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,7 @@ from kerneltest.pytest_plugin.progress import Progress
 from kerneltest.records.record_files import read_plan, read_records
 from tests import forked
 from tests.plugins import PLUGINS
-from tests.pytest_plugin.test_plugin import RIGHT, ROOT, WRONG
+from tests.pytest_plugin.test_plugin import BOTH, RIGHT, RIGHT_TWICE, ROOT, WRONG, WRONG_TWICE, _suite
 
 COLUMNS, LINES = 100, 40
 LIVE = re.compile(r"^(\d+)/(\d+) items, (\d+)/(\d+) cases")
@@ -63,7 +61,7 @@ def _watch(folder: Path, *arguments: str, suite: str = RIGHT, told: int = COLUMN
     return Seen(tuple(live), "\n".join([*gone, *(line.rstrip() for line in screen.display)]))
 
 
-BACKENDS = ("--kt-backends", "interpret,simulate:sm_90")
+BACKENDS = ("--kt-backends", "interpret,simulate:sm_90", "--kt-depth", "quick")
 SLOWLY_COMPILED = """
 import time
 from kerneltest.backends.interpret import Interpret
@@ -79,7 +77,7 @@ Interpret.prepare = slowly
 
 
 def test_a_live_line_says_what_how_many_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    seen = _watch(tmp_path, *BACKENDS, suite=SLOWLY_COMPILED + RIGHT)
+    seen = _watch(tmp_path, *BACKENDS, suite=SLOWLY_COMPILED + _suite("2 * x", BOTH, (3, 5)))
     counts = [tuple(map(int, match.groups())) for line in seen.live if (match := LIVE.match(line))]
     assert len(counts) > 3
     assert {(items, planned) for _, items, _, planned in counts} == {(counts[0][1], counts[0][3])}
@@ -95,7 +93,7 @@ def test_a_live_line_says_what_how_many_and_leaves_nothing_behind(tmp_path: Path
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("arguments", [("-n", "2", "-v"), ("-v",), ("-n", "2")], ids=" ".join)
 def test_what_pytest_writes_meanwhile_is_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    seen = _watch(tmp_path, *BACKENDS, *arguments)
+    seen = _watch(tmp_path, *BACKENDS, *arguments, suite=RIGHT_TWICE)
     assert seen.live
     own = [line for line in seen.end.splitlines() if "doubled[" in line]
     assert [
@@ -122,17 +120,19 @@ import signal, pytest
 from kerneltest.pytest_plugin import hooks
 for before in (hooks._on_terminate, signal.SIG_DFL):
     signal.signal(signal.SIGTERM, before)
-    pytest.main(["-p", "kerneltest", "--collect-only", "."])
+    pytest.main([*{}, "--collect-only", "."])
     assert signal.getsignal(signal.SIGTERM) is before
 """
 
 
 def test_a_session_within_another_leaves_its_signals(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", _WITHIN], cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "within.py").write_text(_WITHIN.format(PLUGINS), encoding="utf-8")
+    run = forked.run(tmp_path, "within")
+    assert run.returncode == 0, run.stderr
 
 
 def test_under_xdist_there_is_one_line_for_all_workers(tmp_path: Path) -> None:
-    seen = _watch(tmp_path, *BACKENDS, "-n", "2", suite=SLOWLY_COMPILED + RIGHT)
+    seen = _watch(tmp_path, *BACKENDS, "-n", "2", suite=SLOWLY_COMPILED + RIGHT_TWICE)
     assert len(seen.live) > 3
     assert any(" and 1 more" in line for line in seen.live)
     assert not re.search(r"\d cases\b", seen.end)
@@ -163,7 +163,7 @@ def test_there_is_no_live_line_where_it_would_disturb(
 def test_a_terminal_that_reports_no_width_gets_no_live_line(tmp_path: Path) -> None:
     seen = _watch(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", told=0)
     assert seen.live == ()
-    assert "3 passed" in seen.end
+    assert "2 passed" in seen.end
 
 
 def test_a_run_without_pairings_has_no_live_line(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_the_stage_says_that_a_finding_is_shrinking() -> None:
 def test_failures_that_a_suspect_explains_are_left_out_unless_they_printed(
     tmp_path: Path, prints: bool, options: tuple[str, ...], failures: bool, ends: str
 ) -> None:
-    suite = WRONG.replace("    return 2 * x", "    print('seen')\n    return 2 * x") if prints else WRONG
+    suite = WRONG_TWICE.replace("    return 2 * x", "    print('seen')\n    return 2 * x") if prints else WRONG_TWICE
     assert ("seen" in suite) is prints
     (tmp_path / "test_suite.py").write_text(suite, encoding="utf-8")
     shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", *options)
