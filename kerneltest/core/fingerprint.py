@@ -483,6 +483,14 @@ def library_contents() -> str:
     return Fingerprint.of(sorted(parts)).text
 
 
+def installed_version(package: str) -> str:
+    """Returns the version of an installed package; "" if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 @functools.cache
 def package_contents(name: str) -> str:
     """Returns the fingerprint of an installed package that is not one of `LIBRARIES`; "" for those and for Python."""

@@ -8,11 +8,10 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import kerneltest
-from kerneltest.core.fingerprint import file_contents, folder_contents
+from kerneltest.core.fingerprint import file_contents, folder_contents, installed_version
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "ml_dtypes", "triton", "libtpu")
 _HOME = Path(kerneltest.__file__).parent
@@ -65,13 +64,7 @@ def format_reasons(reasons: Sequence[str]) -> str:
 
 
 def _versions() -> dict[str, str]:
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    return {name: version for name in _PACKAGES if (version := installed_version(name))}
 
 
 # An archive of the project's files, for machines that lack them or have other versions.
