@@ -19,12 +19,11 @@ from kerneltest.execute.applicability import Applicability, PlanTraces, absence,
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.invariant_group import InvariantGroup
-from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.item import Group, Item, Outcome, unmatched_xfails
 from kerneltest.execute.kernel_numbers import with_learned_blocks
 from kerneltest.execute.production_group import ProductionGroup
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.value_groups import RejectionGroup, SignatureGroup, ValueGroup, lowered_signatures
-from kerneltest.execute.xfails import unmatched_xfails
 from kerneltest.plan.cases import find_shortfalls
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import GROUPS

@@ -38,11 +38,10 @@ from kerneltest.execute.batching import (
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import Claim, case_context, judge_claims, plain_claim
 from kerneltest.execute.expectations import REPEATED
-from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.item import Group, Item, Outcome, quarantine_reason
 from kerneltest.execute.kernel_numbers import sum_formats
 from kerneltest.execute.time_budget import new_coverage
 from kerneltest.execute.verdict_key import function_fingerprint, kernel_fingerprint, value_fingerprint
-from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.judge.result_dtypes import check_result_dtypes, undeclared_narrow_dtype
 from kerneltest.oracle.expectation import Outputs
 from kerneltest.plan import DEPTHS

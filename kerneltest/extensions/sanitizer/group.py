@@ -17,9 +17,8 @@ from kerneltest.core.failures import Failure, format_exception
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.item import Group, Item, Outcome, quarantine_reason
 from kerneltest.execute.planning import register_group
-from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.extensions.sanitizer import SANITIZE
 from kerneltest.extensions.sanitizer.processes import (
     ExportedCase,
