@@ -95,9 +95,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         first, *_ = [judge(outputs, fast.precision, with_evidence=False) for outputs in runs]
         return first
 
-    def run_again() -> object:
-        path = cache.executables.fast_path(backend)
-        return unchecked_executable(path, traced).run(context.leaves)
+    unchecked = functools.partial(unchecked_executable, cache.executables.fast_path(backend))
 
     def judge_prepared() -> Outcome:
         executable = cache.executables.ready(backend, traced)
@@ -126,15 +124,13 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             cache.passes[key] = executable, outcome.record
         return outcome
 
-    def judge_on(prepare: Prepare) -> Outcome:
+    def judge_on(prepare: Prepare, *, with_evidence: bool = False) -> Outcome:
         executable = prepare(traced)
-        return judge(executable.run(context.leaves), executable.precision, with_evidence=False)
+        return judge(executable.run(context.leaves), executable.precision, with_evidence=with_evidence)
 
-    def judge_evaluated() -> Outcome:
-        executable = unchecked_executable(cache.executables.fast_path(backend), traced)
-        return judge(executable.run(context.leaves), executable.precision)
-
-    outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, run_again, judge_evaluated)
+    evaluated = functools.partial(judge_on, unchecked, with_evidence=True)
+    run_again = lambda: unchecked(traced).run(context.leaves)  # noqa: E731
+    outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, run_again, evaluated)
     return _note_missing_call(overrule_interpreter(item, context, outcome, judge_on), case, traced)
 
 
