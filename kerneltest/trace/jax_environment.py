@@ -8,9 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
-import numpy as np
 
-from kerneltest.core.fingerprint import installed_version
+from kerneltest.core.fingerprint import package_versions
 from kerneltest.trace.jax_compat.jaxprs import Jaxpr
 from kerneltest.trace.primitives import primitive_of
 from kerneltest.trace.tracing import device_problem
@@ -34,18 +33,11 @@ def jax_environment() -> dict[str, str]:
     named = ((d.client.platform_version.splitlines()[0], d.device_kind) for d in found)
     devices = sorted({": ".join(dict.fromkeys(names)) for names in named})  # a CPU is called the same twice
     return {
-        "jax": jax.__version__,
-        "jaxlib": installed_version("jaxlib"),
-        "numpy": np.__version__,
-        **{name: version for name in _LIBRARIES if (version := installed_version(name))},
+        **package_versions(),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "devices": "; ".join(devices) or device_problem(),
     }
-
-
-# Packages other than JAX's on which verdicts depend: compilers, and the numbers of narrow dtypes.
-_LIBRARIES = ("ml_dtypes", "triton", "libtpu")
 
 
 # XLA compiler options for CPU code that runs only a few times: compiling it takes longer than running it.
