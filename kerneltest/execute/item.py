@@ -91,6 +91,10 @@ class Item:
         """Returns the case of a signature that a family fills."""
         return Case(self.pairing_id, self.pairing.name, signature, family, "", self.seed)
 
+    def cases_at(self, planned: Iterable[Signature], family: Family) -> Iterator[AnyCase]:
+        """Yields the cases of the signatures in the item's dtype that a family fills."""
+        return (self.case(signature, family) for signature in planned if signature.dtype == self.dtype)
+
     def families(self) -> Mapping[str, int]:
         """Returns the number of cases of each family."""
         return self.group.families(self)
@@ -136,6 +140,7 @@ class Group(ABC):
     """A group of families, which plans cases and judges them."""
 
     name: str  # the group's name in ids and reports: a `GroupName`, or that of a registered group
+    shows_inputs = True  # whether a finding shows the inputs of its case
 
     def find_family(self, name: str) -> Family | None:
         """Returns the group's own family of a name; None if `plan.families` has it."""
@@ -169,7 +174,7 @@ class Group(ABC):
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> Mapping[str, Array] | None:
         """Returns the inputs to show with a finding; None if there are none."""
-        return cache.expectations.arguments(item.pairing, case)
+        return cache.expectations.arguments(item.pairing, case) if self.shows_inputs else None
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         """Starts slow work, such as compilations, before the first case."""

@@ -262,6 +262,7 @@ class SignatureGroup(Group):
     """Signatures on backends that run nothing: each lowers and compiles, or fails to."""
 
     name = GroupName.SIGNATURES
+    shows_inputs = False
     _family = marker_family("signature", name)
 
     def applies_to(self, backend: Backend) -> bool:
@@ -269,12 +270,7 @@ class SignatureGroup(Group):
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         planned = lowered_signatures if item.backend.tier is Tier.LOWER else signatures
-        for signature in planned(item.pairing, item.depth):
-            if signature.dtype == item.dtype:
-                yield item.case(signature, self._family)
-
-    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
-        return None
+        return item.cases_at(planned(item.pairing, item.depth), self._family)
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
@@ -316,6 +312,7 @@ class RejectionGroup(Group):
     """The group of calls that a kernel must reject."""
 
     name = GroupName.REJECTIONS
+    shows_inputs = False
 
     def applies_to(self, backend: Backend) -> bool:
         return True
@@ -328,9 +325,6 @@ class RejectionGroup(Group):
             for rejection in pairing.rejects:
                 family = marker_family(f"rejects_{rejection.name}", self.name)
                 yield item.case(_rejected_signature(pairing, base, rejection), family)
-
-    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
-        return None
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
         rejection = _rejection(item, case)

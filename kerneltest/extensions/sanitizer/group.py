@@ -116,9 +116,8 @@ class SanitizedGroup(Group):
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         for tool in item.settings.get(SANITIZE):
-            for signature in signatures(item.pairing, item.depth) if supports(tool, item.backend.id) else ():
-                if signature.dtype == item.dtype:
-                    yield item.case(signature, _FAMILIES[tool])
+            if supports(tool, item.backend.id):
+                yield from item.cases_at(signatures(item.pairing, item.depth), _FAMILIES[tool])
 
     def outcomes(
         self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: Callable[[AnyCase], Outcome]
