@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import kerneltest as kt
-from kerneltest.cli.command_registry import registered_commands
+from kerneltest.cli.command_registry import COMMANDS
 from kerneltest.records.files import SCHEMA
 from tools.release_notes import release_notes
 
@@ -80,7 +80,7 @@ def _minimum(name: str) -> str:
 
 def test_every_command_has_its_exit_codes_in_the_table() -> None:
     rows = re.findall(r"^\| `kerneltest (\w+)` \|", _text("docs/ci.md").partition("## Exit codes")[2], re.MULTILINE)
-    assert sorted(rows) == sorted(command.name for command in registered_commands())
+    assert sorted(rows) == sorted(command.name for command in COMMANDS.entries())
 
 
 def test_the_container_starts_as_the_guide_for_contributors_says() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from kerneltest.backends.base import Backend, DelegatingBackend, Executable, OutputSamples
 from kerneltest.backends.jitted import compile_for, mesh_problem, running_failure
-from kerneltest.core.children import ask_nvidia_smi, ask_rocm_smi
+from kerneltest.core.children import ask_nvidia_smi, printed_lines
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA, Precision
 from kerneltest.core.targets import WHEELS, Tier
@@ -160,7 +160,8 @@ _DRIVERS = {
 @functools.cache
 def _driver(platform: str) -> str:
     try:
-        shown = ask_nvidia_smi("driver_version") if platform == "cuda" else ask_rocm_smi("--showdriverversion")
+        amd = "rocm-smi", "--showdriverversion", "--csv"
+        shown = ask_nvidia_smi("driver_version") if platform == "cuda" else printed_lines(*amd)
     except (OSError, subprocess.SubprocessError) as error:
         return f"unknown ({type(error).__name__})"
     return shown[-1] if shown else "unknown"

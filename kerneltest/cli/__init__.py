@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import kerneltest
 import kerneltest.cli.commands  # they register themselves
-from kerneltest.cli.command_registry import refuse, registered_commands
+from kerneltest.cli.command_registry import COMMANDS, refuse
 from kerneltest.core.exit_guard import ExitGuard
 from kerneltest.core.failures import UnusableInputError
 
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="kerneltest", description="Conformance of Pallas kernels.")
     parser.add_argument("--version", action="version", version=f"kerneltest {kerneltest.__version__}")
     parsers = parser.add_subparsers(dest="command", required=True)
-    commands = {command.name: command for command in registered_commands()}
+    commands = {command.name: command for command in COMMANDS.entries()}
     for command in commands.values():
         command.add_arguments(parsers.add_parser(command.name, help=command.help))
     if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions

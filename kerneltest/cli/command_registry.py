@@ -29,12 +29,12 @@ class Command:
     run: Run  # returns the exit status: 0 if its result is green, 1 if it is not, and `UNUSABLE_INPUT`
 
 
-_REGISTRY: Registry[Command] = Registry("command", extended_by="commands")
+COMMANDS: Registry[Command] = Registry("command", extended_by="commands")  # as `kerneltest --help` has them
 
 
 def register_command(command: Command, *, order: int = AFTER_BUILT_IN) -> None:
     """Registers a command; those of kerneltest have the orders 10 to 100. Raises a ValueError if its name is taken."""
-    _REGISTRY.add(command, command.run.__module__, order)
+    COMMANDS.add(command, command.run.__module__, order)
 
 
 def command(
@@ -47,11 +47,6 @@ def command(
         return run
 
     return register
-
-
-def registered_commands() -> tuple[Command, ...]:
-    """All commands, in the order of `kerneltest --help`."""
-    return _REGISTRY.entries()
 
 
 def add_setting(parser: argparse.ArgumentParser, name: str, option: str, **differences: Any) -> None:

@@ -29,11 +29,11 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    from kerneltest.report.panels import registered_panels
+    from kerneltest.report.panels import PANELS
 
     parser.add_argument("runs", nargs="+", type=Path, help="folders that --kt-report wrote")
     parser.add_argument("-o", "--output", type=Path, default=Path("report.html"))
-    for panel in registered_panels():
+    for panel in PANELS.entries():
         panel.add_arguments(parser)
 
 

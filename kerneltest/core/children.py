@@ -288,16 +288,12 @@ def run_tool(
 
 
 def ask_nvidia_smi(field: str) -> list[str]:
-    """Returns a property of each NVIDIA GPU, such as `index`. Raises OSError, `subprocess.SubprocessError`."""
-    return _lines_of(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"])
+    """Returns a property of each NVIDIA GPU, such as `index`; raises as `printed_lines` does."""
+    return printed_lines("nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader")
 
 
-def ask_rocm_smi(option: str) -> list[str]:
-    """Returns the lines that `rocm-smi` shows for an option; raises as `ask_nvidia_smi` does."""
-    return _lines_of(["rocm-smi", option, "--csv"])
-
-
-def _lines_of(command: Sequence[str]) -> list[str]:
+def printed_lines(*command: str) -> list[str]:
+    """Returns the lines that a driver's tool prints; raises OSError, `subprocess.SubprocessError`."""
     done = run_tool(command, seconds=30)
     done.check_returncode()
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]

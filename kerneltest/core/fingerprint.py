@@ -483,6 +483,23 @@ def library_contents() -> str:
     return Fingerprint.of(sorted(parts)).text
 
 
+# Packages on whose versions verdicts depend, as records name them.
+PACKAGES = ("jax", "jaxlib", "numpy", "ml_dtypes", "triton", "libtpu")
+
+
+def package_versions() -> dict[str, str]:
+    """Returns the versions of those of `PACKAGES` that are installed."""
+    return {name: version for name in PACKAGES if (version := installed_version(name))}
+
+
+def installed_version(package: str) -> str:
+    """Returns the version of an installed package; "" if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 @functools.cache
 def package_contents(name: str) -> str:
     """Returns the fingerprint of an installed package that is not one of `LIBRARIES`; "" for those and for Python."""

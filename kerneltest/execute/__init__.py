@@ -6,8 +6,8 @@ in the order in which to read them:
 
 1. `settings` has every setting of a run. `item` defines `Item`, `Outcome` and `Group`, the interface of a group of
    families. `planning` has all groups, and makes the items and the plan of a run.
-2. `runner` runs the cases of an item, with declared xfails (`xfails`), a time limit (`time_budget`), and the records of
-   earlier attempts that crashed.
+2. `runner` runs the cases of an item, with declared xfails, a time limit (`time_budget`), and the records of earlier
+   attempts that crashed.
 3. `cache` has everything that the cases of a pairing share: traces, executables, expectations. `formula` has what is
    known of kernels without rounding.
 4. `claims` compares outputs with the values that are accepted: of ordinary cases and of invariants. Every group that

@@ -24,8 +24,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.batching import Prepare
 from kerneltest.execute.claims import CaseContext, WrongOutputError
-from kerneltest.execute.item import Item, Outcome
-from kerneltest.execute.xfails import apply_xfails
+from kerneltest.execute.item import Item, Outcome, apply_xfails
 from kerneltest.judge.formula import MOST_UNSTABLE, rounding_cause
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules, LoweredRules
 from kerneltest.trace.machine import UnknownError

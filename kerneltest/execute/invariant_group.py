@@ -192,18 +192,16 @@ class InvariantGroup(Group):
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         context, invariant = case_context(item, case, cache), INVARIANTS[case.family.name]
-        ready, path = (
-            functools.partial(cache.executables.ready, item.backend),
-            cache.executables.fast_path(item.backend),
-        )
+        ready = functools.partial(cache.executables.ready, item.backend)
+        path = cache.executables.fast_path(item.backend)
+        unchecked = functools.partial(unchecked_executable, path)
 
         def judge(prepare: Prepare, *, vary: Vary = invariant.vary, with_evidence: bool = True) -> Outcome:
             claims = _claims(vary, context, prepare, together=not with_evidence)
             passing = item.record(Verdict.PASS, case=case)
             return judge_claims(context, passing, claims, with_evidence=with_evidence)
 
-        def judge_unchecked() -> Outcome:
-            return judge(functools.partial(unchecked_executable, path), with_evidence=False)
+        judge_unchecked = functools.partial(judge, unchecked, with_evidence=False)
 
         def judge_on_fast_path() -> Outcome:
             checked_executable(context)
@@ -214,7 +212,7 @@ class InvariantGroup(Group):
                 ready(context.traced)  # if the plain call does not compile, this is what to report
             return judge(ready)
 
-        evaluated = functools.partial(judge, functools.partial(unchecked_executable, path))
+        evaluated = functools.partial(judge, unchecked)
         outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, judge_unchecked, evaluated)
         if not outcome.record.verdict.is_finding:
             return outcome

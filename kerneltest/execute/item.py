@@ -1,9 +1,10 @@
-"""Items, groups of families and outcomes: the units of a run."""
+"""Items, groups of families and outcomes, the units of a run, and what declared xfails make of an outcome."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Detail, Unavailable
@@ -11,6 +12,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError
 from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.outcomes import Xfail
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.settings import RunSettings
@@ -22,6 +24,8 @@ from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import Traced
+
+Place = tuple[str, str, str, str]  # a cell: backend, dtype, group, family
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,8 @@ class Item:
     lowered: Sequence[Signature] = field(default=(), compare=False, repr=False)
     arbiter: Backend | None = field(default=None, compare=False, repr=False)
 
-    def place(self, case: AnyCase) -> tuple[str, str, str, str]:
-        """Returns the cell of a case: backend, dtype, group, family."""
+    def place(self, case: AnyCase) -> Place:
+        """Returns the cell of a case."""
         return self.backend.id, self.dtype, self.group.name, case.family.name
 
     @property
@@ -86,6 +90,10 @@ class Item:
     def case(self, signature: Signature, family: Family) -> Case:
         """Returns the case of a signature that a family fills."""
         return Case(self.pairing_id, self.pairing.name, signature, family, "", self.seed)
+
+    def cases_at(self, planned: Iterable[Signature], family: Family) -> Iterator[AnyCase]:
+        """Yields the cases of the signatures in the item's dtype that a family fills."""
+        return (self.case(signature, family) for signature in planned if signature.dtype == self.dtype)
 
     def families(self) -> Mapping[str, int]:
         """Returns the number of cases of each family."""
@@ -132,6 +140,7 @@ class Group(ABC):
     """A group of families, which plans cases and judges them."""
 
     name: str  # the group's name in ids and reports: a `GroupName`, or that of a registered group
+    shows_inputs = True  # whether a finding shows the inputs of its case
 
     def find_family(self, name: str) -> Family | None:
         """Returns the group's own family of a name; None if `plan.families` has it."""
@@ -165,7 +174,7 @@ class Group(ABC):
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> Mapping[str, Array] | None:
         """Returns the inputs to show with a finding; None if there are none."""
-        return cache.expectations.arguments(item.pairing, case)
+        return cache.expectations.arguments(item.pairing, case) if self.shows_inputs else None
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         """Starts slow work, such as compilations, before the first case."""
@@ -185,3 +194,69 @@ class Group(ABC):
         """Yields the outcome of each case; `judge_case` is `judge` with declared xfails and failures applied."""
         self.prepare(item, planned, cache)
         yield from map(judge_case, planned)
+
+
+# Declared xfails, applied to planned cells, to single cases, and to all cases of a family.
+
+
+def unmatched_xfails(declared: Iterable[Xfail], cells: Iterable[Place]) -> tuple[Xfail, ...]:
+    """Returns the xfails whose backend is planned but which match no planned cell."""
+    cells = list(cells)
+    return tuple(
+        xfail
+        for xfail in declared
+        if any(fnmatchcase(backend, xfail.backend) for backend, *_ in cells)
+        and not any(xfail.covers(*cell, xfail.signature) for cell in cells)
+    )
+
+
+def quarantine_reason(item: Item, case: AnyCase) -> str:
+    """Returns the reason not to run a case, if an xfail declares that it crashes or hangs; "" if none does."""
+    for xfail in item.pairing.xfail:
+        if xfail.verdict in (Verdict.CRASH, Verdict.HANG) and xfail.covers(*item.place(case), str(case.signature)):
+            return f"Not run: an xfail declares {xfail.verdict}. {xfail.reason} ({xfail.url})"
+    return ""
+
+
+def apply_xfails(declared: Iterable[Xfail], verdict: Verdict, place: Place, signature: str) -> tuple[Verdict, str]:
+    """Returns a case's verdict after xfails are applied, and a sentence to add to its message (or "")."""
+    covering = [xfail for xfail in declared if xfail.covers(*place, signature)]
+    if not (covering and verdict.is_finding):
+        return verdict, ""
+    for xfail in covering:
+        if verdict == xfail.verdict:
+            return Verdict.XFAIL, f"Declared: {xfail.reason} ({xfail.url})"
+    expected = " or ".join(dict.fromkeys(xfail.verdict for xfail in covering))
+    return verdict, f"An xfail declares {expected} here, but the verdict is {verdict}."
+
+
+def obsolete_xfails(
+    declared: Iterable[Xfail],
+    verdicts: Mapping[str, Sequence[tuple[str, Verdict]]],
+    backend: str,
+    dtype: str,
+    group: str,
+) -> dict[str, str]:
+    """Returns each family with strict xfails that are obsolete there, and the reason: all cases that they cover pass.
+
+    One failing case is enough for it to hold, since a failure may depend on the values. An xfail that names a group of
+    families holds if any of them shows the failure.
+    `verdicts` are the signature and verdict of every case of the group, by family.
+    """
+    reasons: dict[str, list[str]] = {}
+    for xfail in declared:
+        if not xfail.strict:
+            continue
+        covered = {
+            family: [v for signature, v in cases if xfail.covers(backend, dtype, group, family, signature)]
+            for family, cases in verdicts.items()
+        }
+        covered = {family: found for family, found in covered.items() if found}
+        if xfail.group and covered:
+            covered = {next(iter(covered)): [verdict for found in covered.values() for verdict in found]}
+        for family, found in covered.items():
+            if set(found) == {Verdict.PASS}:
+                passed = f"An xfail declares {xfail.verdict} here, but all {len(found)} cases pass"
+                reason = f"{passed}: remove or narrow it. Declared: {xfail.reason} ({xfail.url})"
+                reasons.setdefault(family, []).append(reason)
+    return {family: "\n".join(lines) for family, lines in reasons.items()}

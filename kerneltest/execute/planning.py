@@ -19,12 +19,11 @@ from kerneltest.execute.applicability import Applicability, PlanTraces, absence,
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.invariant_group import InvariantGroup
-from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.item import Group, Item, Outcome, unmatched_xfails
 from kerneltest.execute.kernel_numbers import with_learned_blocks
 from kerneltest.execute.production_group import ProductionGroup
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.value_groups import RejectionGroup, SignatureGroup, ValueGroup, lowered_signatures
-from kerneltest.execute.xfails import unmatched_xfails
 from kerneltest.plan.cases import find_shortfalls
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import GROUPS
@@ -50,7 +49,7 @@ from kerneltest.trace.tracing import (
 
 # The groups of families of a run, built-in, by extensions and by users.
 
-_REGISTRY: Registry[Group] = Registry("group", extended_by="groups")
+ALL_GROUPS: Registry[Group] = Registry("group", extended_by="groups")  # in the order in which an item runs them
 
 
 def register_group(group: Group, *, order: int = AFTER_BUILT_IN) -> Group:
@@ -63,18 +62,8 @@ def register_group(group: Group, *, order: int = AFTER_BUILT_IN) -> Group:
     Raises:
       ValueError: the name is taken.
     """
-    _REGISTRY.add(group, type(group).__module__, order)
+    ALL_GROUPS.add(group, type(group).__module__, order)
     return group
-
-
-def registered_groups() -> tuple[Group, ...]:
-    """All groups, in the order in which an item runs them."""
-    return _REGISTRY.entries()
-
-
-def find_group(name: str) -> Group | None:
-    """The group that records name so, or None."""
-    return _REGISTRY.get(name)
 
 
 for _order, _group in (
@@ -207,7 +196,7 @@ def _items(
     for dtype in dict.fromkeys(dtype for each in dtypes.values() for dtype in each):
         served = [backend for backend in backends if dtype in dtypes[backend.id]]
         simulator = next((backend for backend in served if backend.tier is Tier.SIMULATE), None)
-        for group in registered_groups():
+        for group in ALL_GROUPS.entries():
             if isinstance(group, FuzzGroup) and not (settings.fuzz and pairing.leaves):
                 continue  # without arrays there are no values to draw
             for backend in served:
@@ -252,7 +241,7 @@ def build_plan(
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
     pairings = {item.pairing_id: item.pairing.origin for item in items}
-    warnings = [version_problem(), *(group.problem(items) for group in registered_groups())]
+    warnings = [version_problem(), *(group.problem(items) for group in ALL_GROUPS.entries())]
     warnings += [f"{each.items[0].pairing_id}: {each.remark}" for each in plans if each.items and each.remark]
     planned = {item.pairing_id for item in items if item.dtype != ANY}
     for name, pairing in pairings.items():

@@ -57,18 +57,14 @@ class ProductionGroup(Group):
     """The group of the lengths that `kt.dim(production=)` declares."""
 
     name = GroupName.PRODUCTION
+    shows_inputs = False
     _family = marker_family("production", name)
 
     def applies_to(self, backend: Backend) -> bool:
         return backend.supports_scale or backend.tier is Tier.LOWER
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        for signature in production_signatures(item.pairing):
-            if signature.dtype == item.dtype:
-                yield item.case(signature, self._family)
-
-    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
-        return None
+        return item.cases_at(production_signatures(item.pairing), self._family)
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
         """Returns the fingerprint of the kernel, and of the oracle's values for a few elements of each output."""

@@ -12,10 +12,9 @@ from kerneltest.core.processes import blas_threads, retain_freed_memory, show_wa
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.item import Item, Outcome, apply_xfails, obsolete_xfails, quarantine_reason
 from kerneltest.execute.time_budget import breadth_first
 from kerneltest.execute.watchdog import limit_time
-from kerneltest.execute.xfails import apply_xfails, obsolete_xfails, quarantine_reason
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.journal import Activity, Phase

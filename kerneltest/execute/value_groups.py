@@ -38,11 +38,10 @@ from kerneltest.execute.batching import (
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import Claim, case_context, judge_claims, plain_claim
 from kerneltest.execute.expectations import REPEATED
-from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.item import Group, Item, Outcome, quarantine_reason
 from kerneltest.execute.kernel_numbers import sum_formats
 from kerneltest.execute.time_budget import new_coverage
 from kerneltest.execute.verdict_key import function_fingerprint, kernel_fingerprint, value_fingerprint
-from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.judge.result_dtypes import check_result_dtypes, undeclared_narrow_dtype
 from kerneltest.oracle.expectation import Outputs
 from kerneltest.plan import DEPTHS
@@ -96,9 +95,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         first, *_ = [judge(outputs, fast.precision, with_evidence=False) for outputs in runs]
         return first
 
-    def run_again() -> object:
-        path = cache.executables.fast_path(backend)
-        return unchecked_executable(path, traced).run(context.leaves)
+    unchecked = functools.partial(unchecked_executable, cache.executables.fast_path(backend))
 
     def judge_prepared() -> Outcome:
         executable = cache.executables.ready(backend, traced)
@@ -127,15 +124,13 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             cache.passes[key] = executable, outcome.record
         return outcome
 
-    def judge_on(prepare: Prepare) -> Outcome:
+    def judge_on(prepare: Prepare, *, with_evidence: bool = False) -> Outcome:
         executable = prepare(traced)
-        return judge(executable.run(context.leaves), executable.precision, with_evidence=False)
+        return judge(executable.run(context.leaves), executable.precision, with_evidence=with_evidence)
 
-    def judge_evaluated() -> Outcome:
-        executable = unchecked_executable(cache.executables.fast_path(backend), traced)
-        return judge(executable.run(context.leaves), executable.precision)
-
-    outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, run_again, judge_evaluated)
+    evaluated = functools.partial(judge_on, unchecked, with_evidence=True)
+    run_again = lambda: unchecked(traced).run(context.leaves)  # noqa: E731
+    outcome = judge_on_either(context, judge_on_fast_path, judge_prepared, run_again, evaluated)
     return _note_missing_call(overrule_interpreter(item, context, outcome, judge_on), case, traced)
 
 
@@ -267,6 +262,7 @@ class SignatureGroup(Group):
     """Signatures on backends that run nothing: each lowers and compiles, or fails to."""
 
     name = GroupName.SIGNATURES
+    shows_inputs = False
     _family = marker_family("signature", name)
 
     def applies_to(self, backend: Backend) -> bool:
@@ -274,12 +270,7 @@ class SignatureGroup(Group):
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         planned = lowered_signatures if item.backend.tier is Tier.LOWER else signatures
-        for signature in planned(item.pairing, item.depth):
-            if signature.dtype == item.dtype:
-                yield item.case(signature, self._family)
-
-    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
-        return None
+        return item.cases_at(planned(item.pairing, item.depth), self._family)
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
@@ -321,6 +312,7 @@ class RejectionGroup(Group):
     """The group of calls that a kernel must reject."""
 
     name = GroupName.REJECTIONS
+    shows_inputs = False
 
     def applies_to(self, backend: Backend) -> bool:
         return True
@@ -333,9 +325,6 @@ class RejectionGroup(Group):
             for rejection in pairing.rejects:
                 family = marker_family(f"rejects_{rejection.name}", self.name)
                 yield item.case(_rejected_signature(pairing, base, rejection), family)
-
-    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
-        return None
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
         rejection = _rejection(item, case)

@@ -25,9 +25,8 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.error_models import Conditioned, Dot, Each, Exact, Reduction, Rounding, Tolerance, Ulp
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.item import Item
+from kerneltest.execute.item import Item, quarantine_reason
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.oracle.evaluation import evaluate_oracle
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase

@@ -479,7 +479,6 @@ def _comparisons(listing: Listing) -> Iterator[CodeChange]:
 # Constants
 
 Scalar = int | float
-Constant = Callable[[Listing], Scalar]  # the value of a constant in any listing of one structure
 
 
 def _constants(listing: Listing) -> Iterator[CodeChange]:
@@ -488,12 +487,13 @@ def _constants(listing: Listing) -> Iterator[CodeChange]:
         if listing.sources[i].primitive in COMPARISONS and not np.isfinite(value):
             continue  # a test for infinities, which JAX writes, too
         literal = bool(re.search(rf"(?<![\w.]){re.escape(format_constant(value))}(?!\w)", text))
-        for meaning, constant in _replacements(listing, i):
-            if (new := constant(listing)) != value:
+        seen = {value}
+        for key, (meaning, new) in _replacements(listing, i).items():
+            if new not in seen:
+                seen |= {new} if isinstance(key, int) else set()
                 phrase = f"changing {format_constant(value)} to {meaning}{format_constant(new)}"
                 # A length may equal the right number by coincidence.
-                edits = partial(_with_constant, i=i, constant=constant)
-                yield CodeChange(i, phrase, 0, edits, literal and not meaning)
+                yield CodeChange(i, phrase, 0, partial(_with_constant, i=i, key=key), literal and not meaning)
 
 
 def _scalars(listing: Listing) -> list[int]:
@@ -509,45 +509,29 @@ def _scalars(listing: Listing) -> list[int]:
     ]
 
 
-def _replacements(listing: Listing, i: int) -> Iterator[tuple[str, Constant]]:
-    # Other values for a constant, each after a prefix that tells its meaning.
-    floating = is_float(listing.operations[i].types[0].dtype)
+def _replacements(listing: Listing, i: int) -> dict[str | int, tuple[str, Scalar]]:
+    # Other values for a constant, each after a prefix that tells its meaning. A key is the same in all listings of one
+    # structure: the number of an operation with the value, a word, or the value itself, as text.
+    operations = listing.operations
+    own, floating = operations[i].attributes["value"], is_float(operations[i].types[0].dtype)
     kind = float if floating else int
+    found: dict[str | int, tuple[str, Scalar]] = {}
     if floating:
-        own = listing.operations[i].attributes["value"]
-        yield from (("", partial(_same_everywhere, value)) for value in common_floats(own))
+        found |= {f"{value}": ("", value) for value in common_floats(own)}
         if own == 0 or not np.isfinite(own):
-            return  # no other number is meant in place of a fill
+            return found  # no other number is meant in place of a fill
     else:
-        yield from (("", _attribute(i, kind, plus=by)) for by in (1, -1))
-    for name in listing.lengths:
-        yield f"the length {name}=", partial(_length, name, kind)
-    seen = {listing.operations[i].attributes["value"]}
-    for j in _scalars(listing):
-        value = listing.operations[j].attributes["value"]
-        if value not in seen and is_float(listing.operations[j].types[0].dtype) == floating:
-            seen.add(value)
-            yield "", _attribute(j, kind)
-    for j, op in enumerate(listing.operations):
-        if op.name == "tt.make_range" and listing.is_written_by_user(j) and op.attributes["end"] not in seen:
-            seen.add(op.attributes["end"])
-            yield "the block ", _attribute(j, kind, "end")
+        found |= {f"{by:+}": ("", own + by) for by in (1, -1)}
+    found |= {name: (f"the length {name}=", kind(length)) for name, length in listing.lengths.items()}
+    alike = [j for j in _scalars(listing) if is_float(operations[j].types[0].dtype) == floating]
+    found |= {j: ("", kind(operations[j].attributes["value"])) for j in alike}
+    ranges = [j for j, op in enumerate(operations) if op.name == "tt.make_range" and listing.is_written_by_user(j)]
+    return found | {j: ("the block ", kind(operations[j].attributes["end"])) for j in ranges}
 
 
-def _same_everywhere(value: Scalar, listing: Listing) -> Scalar:
-    return value
-
-
-def _length(name: str, kind: type[Scalar], listing: Listing) -> Scalar:
-    return kind(listing.lengths[name])
-
-
-def _attribute(i: int, kind: type[Scalar], name: str = "value", plus: int = 0) -> Constant:
-    return lambda listing: kind(listing.operations[i].attributes[name] + plus)
-
-
-def _with_constant(listing: Listing, i: int, constant: Constant) -> Edits:
-    return _with(listing, i, attributes={"value": constant(listing)})
+def _with_constant(listing: Listing, i: int, key: str | int) -> Edits:
+    _, value = _replacements(listing, i).get(key) or ("", float(key))  # of a fill, fewer values are tried
+    return _with(listing, i, attributes={"value": value})
 
 
 # Loops and precision

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from kerneltest.core.details import ISSUES, NUMPY_EVALUATION, Contradicted, InternalError, NoPallasCall, Unavailable
+from kerneltest.core.fingerprint import PACKAGES
 from kerneltest.core.grouping import group_pairs
 from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict
@@ -19,7 +20,7 @@ INTERNAL_ERROR_CODE = 3  # pytest's own exit code for an error in itself
 
 _SLOW = 300.0  # seconds
 # Of the environment, in reports of internal errors.
-_REPORTED = ("kerneltest", "jax", "jaxlib", "numpy", "ml_dtypes", "triton", "libtpu", "python", "machine")
+_REPORTED = ("kerneltest", *PACKAGES, "python", "machine")
 _MOST_REPORTS = 3  # distinct internal errors
 _MOST_SLOW = 3  # pairings
 _MOST_FAMILIES = 8  # families of a pairing

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import jinja2
 from markupsafe import Markup
 
-from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
+from kerneltest.core.extension_registry import Registry
 from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.media import printable
 
@@ -68,27 +68,22 @@ class Panel:
     section: "Callable[[argparse.Namespace, Overlay], Section | None]"
 
 
-_REGISTRY: Registry[Panel] = Registry("panel", extended_by="panels")
+PANELS: Registry[Panel] = Registry("panel", extended_by="panels")
 
 
-def register_panel(panel: Panel, *, order: int = AFTER_BUILT_IN) -> None:
-    """Registers a panel at a position among the panels; raises a ValueError if its name is taken."""
-    _REGISTRY.add(panel, panel.section.__module__, order)
-
-
-def registered_panels() -> tuple[Panel, ...]:
-    """Returns all panels, in order."""
-    return _REGISTRY.entries()
+def register_panel(panel: Panel) -> None:
+    """Registers a panel after those that there are; raises a ValueError if its name is taken."""
+    PANELS.add(panel, panel.section.__module__)
 
 
 def make_sections(merged: "Overlay", chosen: argparse.Namespace | None = None) -> list[Section]:
     """Returns the sections of a page by the options of `kerneltest report`, if given; raises a PanelError."""
     if chosen is None:
         parser = argparse.ArgumentParser()
-        for panel in registered_panels():
+        for panel in PANELS.entries():
             panel.add_arguments(parser)
         chosen = parser.parse_args([])
-    return [section for panel in registered_panels() if (section := panel.section(chosen, merged))]
+    return [section for panel in PANELS.entries() if (section := panel.section(chosen, merged))]
 
 
 def _csp_digest(text: str) -> str:

@@ -27,7 +27,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.kernel_numbers import with_learned_blocks
-from kerneltest.execute.planning import find_group
+from kerneltest.execute.planning import ALL_GROUPS
 from kerneltest.execute.runner import run_single_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.plan import DEPTHS
@@ -181,7 +181,7 @@ def run_saved_case(folder: Path, record: Record, pairing: Pairing, backend: Back
 
 
 def _group_and_family(record: Record) -> tuple[Group, Family]:
-    group = find_group(record.group)
+    group = ALL_GROUPS.get(record.group)
     varied = INVARIANTS.get(record.family)
     family = varied.family if varied else FAMILIES.get(record.family, DRAWN_FAMILY)
     if group is not None:

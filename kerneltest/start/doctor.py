@@ -7,10 +7,10 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 
 from kerneltest.backends.registry import REGISTRY, generic_id
 from kerneltest.core.failures import format_exception
+from kerneltest.core.fingerprint import installed_version
 from kerneltest.core.ids import BackendId
 from kerneltest.core.targets import WHEELS, skip_tpu_discovery
 from kerneltest.report.text.lines import terminal_table
@@ -105,11 +105,10 @@ def versions() -> list[Fact]:
     """Returns the versions of Python and of the packages that backends and options need."""
     found = [("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}", "")]
     for name, (use, install) in _PACKAGES.items():
-        try:
-            found.append((name, metadata.version(name), ""))
-        except metadata.PackageNotFoundError:
-            if install and name not in ("jax-cuda13-plugin", "jax-rocm7-plugin"):  # the backends report these
-                found.append((name, f"not installed{f'; {use} needs it' if use else ''}", install))
+        if version := installed_version(name):
+            found.append((name, version, ""))
+        elif install and name not in ("jax-cuda13-plugin", "jax-rocm7-plugin"):  # the backends report these
+            found.append((name, f"not installed{f'; {use} needs it' if use else ''}", install))
     return found
 
 

@@ -4,13 +4,12 @@ import functools
 import math
 import platform
 from collections.abc import Mapping
-from importlib import metadata
 from types import MappingProxyType
 from typing import Any
 
 import jax
-import numpy as np
 
+from kerneltest.core.fingerprint import package_versions
 from kerneltest.trace.jax_compat.jaxprs import Jaxpr
 from kerneltest.trace.primitives import primitive_of
 from kerneltest.trace.tracing import device_problem
@@ -34,25 +33,11 @@ def jax_environment() -> dict[str, str]:
     named = ((d.client.platform_version.splitlines()[0], d.device_kind) for d in found)
     devices = sorted({": ".join(dict.fromkeys(names)) for names in named})  # a CPU is called the same twice
     return {
-        "jax": jax.__version__,
-        "jaxlib": metadata.version("jaxlib"),
-        "numpy": np.__version__,
-        **{name: version for name in _LIBRARIES if (version := _installed(name))},
+        **package_versions(),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "devices": "; ".join(devices) or device_problem(),
     }
-
-
-# Packages other than JAX's on which verdicts depend: compilers, and the numbers of narrow dtypes.
-_LIBRARIES = ("ml_dtypes", "triton", "libtpu")
-
-
-def _installed(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 # XLA compiler options for CPU code that runs only a few times: compiling it takes longer than running it.

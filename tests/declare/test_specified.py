@@ -11,7 +11,7 @@ from jax.experimental import pallas as pl
 import kerneltest as kt
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.outcomes import Xfail
-from kerneltest.execute.xfails import apply_xfails, obsolete_xfails
+from kerneltest.execute.item import apply_xfails, obsolete_xfails
 from tests.found import records
 from tests.sample import elementwise
 

@@ -199,8 +199,8 @@ def test_each_trace_and_each_group_of_a_plan_is_a_step_of_its_own(monkeypatch: p
             groups.append(journal.changed)
             return super().cases(item)
 
-    registered = [*planning.registered_groups(), Noting("structural"), Noting("special")]
-    monkeypatch.setattr(planning, "registered_groups", lambda: registered)
+    registered = [*planning.ALL_GROUPS.entries(), Noting("structural"), Noting("special")]
+    monkeypatch.setattr(planning.ALL_GROUPS, "entries", lambda: registered)
     pairing, _ = _planned(kernel)
     settings = RunSettings(depth="standard", timeout=SECONDS)
     plan_pairing(pairing, "t.py::p", resolve(["interpret", "simulate:sm_90"]), settings, journal)

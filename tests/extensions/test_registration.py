@@ -9,13 +9,12 @@ import pytest
 import kerneltest as kt
 from kernels.vector_add import vector_add
 from kerneltest.backends.registry import resolve
-from kerneltest.cli import command_registry, main
-from kerneltest.cli.command_registry import Command, register_command, registered_commands
+from kerneltest.cli import main
+from kerneltest.cli.command_registry import COMMANDS, Command, register_command
 from kerneltest.core.extension_registry import Registry
-from kerneltest.execute import planning
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.planning import find_group, plan_pairing, register_group, registered_groups
+from kerneltest.execute.planning import ALL_GROUPS, plan_pairing, register_group
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings, known_settings
 from kerneltest.plan.cases import Case
@@ -25,8 +24,7 @@ from kerneltest.plan.signatures import signatures
 from kerneltest.records.record_files import write_plan
 from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import Overlay
-from kerneltest.report import panels
-from kerneltest.report.panels import Panel, PanelError, Section, register_panel, registered_panels
+from kerneltest.report.panels import PANELS, Panel, PanelError, Section, register_panel
 
 
 def _copy(registry: Registry[object], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,13 +35,13 @@ def _copy(registry: Registry[object], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_built_in_extensions_are_registered() -> None:
     import kerneltest.extensions.sanitizer.group  # noqa: F401 - the order does not depend on what comes first
 
-    names = [group.name for group in registered_groups()]
+    names = [group.name for group in ALL_GROUPS.entries()]
     assert names[-5:] == ["rejects", "proofs", "bits", "sanitized", "fuzz"]
-    assert [command.name for command in registered_commands()] == (
+    assert [command.name for command in COMMANDS.entries()] == (
         "init doctor audit run watch report summary merge diff repro certificate lowering mutate coverage".split()
     )
     assert {"--kt-mutate", "--kt-prove", "--kt-sanitize"} <= {setting.option for setting in known_settings()}
-    assert [panel.name for panel in registered_panels()] == ["mutants"]
+    assert [panel.name for panel in PANELS.entries()] == ["mutants"]
 
 
 class OneCall(Group):
@@ -66,9 +64,9 @@ class OneCall(Group):
 
 
 def test_a_group_of_a_user_is_planned_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    _copy(planning._REGISTRY, monkeypatch)
+    _copy(ALL_GROUPS, monkeypatch)
     group = register_group(OneCall())
-    assert find_group("one_call") is group
+    assert ALL_GROUPS.get("one_call") is group
     pairing = kt.oracle_for(
         vector_add, x=kt.array("n", "float32"), y=kt.array("n", "float32"), dims={"n": kt.dim(block=128)}
     )(lambda x, y: x + y)
@@ -80,7 +78,7 @@ def test_a_group_of_a_user_is_planned_and_judged(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_command_of_a_user_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    _copy(command_registry._REGISTRY, monkeypatch)
+    _copy(COMMANDS, monkeypatch)
 
     def hello(chosen: argparse.Namespace) -> int:
         print(f"hello {chosen.name}")
@@ -95,7 +93,7 @@ def test_a_command_of_a_user_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_a_panel_of_a_user_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _copy(panels._REGISTRY, monkeypatch)
+    _copy(PANELS, monkeypatch)
 
     def section(chosen: argparse.Namespace, merged: Overlay) -> Section | None:
         if chosen.weather == "bad":

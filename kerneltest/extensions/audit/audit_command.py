@@ -27,7 +27,7 @@ def _audit(chosen: argparse.Namespace) -> int:
         raise UnusableInputError(f"{missing[0]} does not exist")
     progress = CommandProgress(chosen.limit)
     program = read_program([chosen.path, *suites], progress)
-    tests = {path for path in program.modules if program.does_import(path, "kerneltest")}
+    tests = set(filter(program.imports_kerneltest, program.modules))
     pairings, broken = gather(suites, tests, progress) if tests else ([], [])
     progress.show("following the names in the files")
     found = audit_functions(program, pairings, chosen.path)

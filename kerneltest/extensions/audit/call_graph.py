@@ -253,13 +253,13 @@ class Program:
         naming = group_pairs((each, place) for place, named in self.named_by.items() for each in named)
         return _closure(reaching, naming)
 
-    def does_import(self, path: Path, wanted: str) -> bool:
-        """Returns whether a file imports a package, itself or through other files of the program."""
+    def imports_kerneltest(self, path: Path) -> bool:
+        """Returns whether a file imports kerneltest, itself or through other files of the program."""
         found, waiting = {path}, [path]
         while waiting:
             module = self.modules[waiting.pop()]
             for dotted in {*module.imports.values(), *module.stars}:
-                if dotted.partition(".")[0] == wanted:
+                if dotted.partition(".")[0] == "kerneltest":
                     return True
                 for name in (dotted, dotted.rpartition(".")[0]):
                     other = self.find_module(name) if name else None

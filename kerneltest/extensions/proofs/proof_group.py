@@ -23,6 +23,7 @@ class ProofGroup(Group):
     """Proofs, one for each signature without lengths."""
 
     name = GroupName.PROOFS
+    shows_inputs = False
     _family = marker_family("proof", name)
 
     def applies_to(self, backend: Backend) -> bool:
@@ -33,13 +34,7 @@ class ProofGroup(Group):
             return
         from kerneltest.extensions.proofs.proof_search import choices
 
-        for signature in choices(item.pairing):
-            if signature.dtype == item.dtype:
-                every_size = replace(signature, dims=())
-                yield item.case(every_size, self._family)
-
-    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
-        return None
+        yield from item.cases_at((replace(choice, dims=()) for choice in choices(item.pairing)), self._family)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         """Passes a signature whose calls are all proved; raises the Failure of a counterexample or an open call."""

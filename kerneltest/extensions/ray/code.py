@@ -8,13 +8,11 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import kerneltest
-from kerneltest.core.fingerprint import file_contents, folder_contents
+from kerneltest.core.fingerprint import file_contents, folder_contents, package_versions
 
-_PACKAGES = ("jax", "jaxlib", "numpy", "ml_dtypes", "triton", "libtpu")
 _HOME = Path(kerneltest.__file__).parent
 _MAX_SHOWN = 3
 
@@ -37,12 +35,12 @@ def project_code(root: Path, more: Iterable[Path] = ()) -> ProjectCode:
     for path in sorted(paths):
         if path.suffix == ".py" and path.is_relative_to(root) and "site-packages" not in path.parts and path.is_file():
             files[path.relative_to(root).as_posix()] = file_contents(path)
-    return ProjectCode(_versions(), folder_contents(_HOME), files)
+    return ProjectCode(package_versions(), folder_contents(_HOME), files)
 
 
 def code_differences(code: ProjectCode, root: Path) -> tuple[list[str], list[str]]:
     """Returns how this machine's code differs: in installed packages, and in the project's files below `root`."""
-    mine = _versions()
+    mine = package_versions()
     packages = [
         f"{name} is {mine.get(name, 'not installed')}; the run was planned with {version}"
         for name, version in code.versions.items()
@@ -62,16 +60,6 @@ def format_reasons(reasons: Sequence[str]) -> str:
     """Returns the first few reasons as one line."""
     more = f" and {len(reasons) - _MAX_SHOWN} more" if len(reasons) > _MAX_SHOWN else ""
     return "; ".join(reasons[:_MAX_SHOWN]) + more
-
-
-def _versions() -> dict[str, str]:
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 # An archive of the project's files, for machines that lack them or have other versions.

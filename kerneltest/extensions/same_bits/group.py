@@ -27,6 +27,7 @@ class SameBitsGroup(Group):
     """Claims about bits. A jaxpr decides on them, so interpreters stand for every backend that runs it."""
 
     name = GroupName.BITS
+    shows_inputs = False  # until `judge` finds some
 
     def applies_to(self, backend: Backend) -> bool:
         return backend.tier is Tier.INTERPRET
@@ -36,9 +37,6 @@ class SameBitsGroup(Group):
         for family, claim in CLAIMS.items():
             for signature in chosen(claim, item.pairing, planned, item.depth) if claim.made_by(item.pairing) else ():
                 yield item.case(signature, marker_family(family, self.name))
-
-    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
-        return None  # until `judge` finds some
 
     def find_family(self, name: str) -> Family | None:
         return marker_family(name, self.name) if name in CLAIMS else None

@@ -17,9 +17,8 @@ from kerneltest.core.failures import Failure, format_exception
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.item import Group, Item, Outcome, quarantine_reason
 from kerneltest.execute.planning import register_group
-from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.extensions.sanitizer import SANITIZE
 from kerneltest.extensions.sanitizer.processes import (
     ExportedCase,
@@ -117,9 +116,8 @@ class SanitizedGroup(Group):
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         for tool in item.settings.get(SANITIZE):
-            for signature in signatures(item.pairing, item.depth) if supports(tool, item.backend.id) else ():
-                if signature.dtype == item.dtype:
-                    yield item.case(signature, _FAMILIES[tool])
+            if supports(tool, item.backend.id):
+                yield from item.cases_at(signatures(item.pairing, item.depth), _FAMILIES[tool])
 
     def outcomes(
         self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: Callable[[AnyCase], Outcome]

@@ -6,13 +6,13 @@ import linecache
 import traceback
 import zlib
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.fingerprint import installed_version
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxprs import Equation
 
@@ -159,7 +159,4 @@ def jax_triton_limit(error: BaseException) -> str:
 
 
 def _version() -> str:
-    try:
-        return metadata.version("jax-triton")
-    except metadata.PackageNotFoundError:
-        return "of an unknown version"
+    return installed_version("jax-triton") or "of an unknown version"
