@@ -393,9 +393,9 @@ def _predict_tie(mismatch: MismatchContext, relation: ValueRelation) -> _Predict
 
 
 def _predict_option(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction | None:
-    option = str(dict(mismatch.signature.dims).get(relation.name, relation.name))
-    exists = option in mismatch.pairing.options().get(relation.argument, ())
-    return _as_if(mismatch, {}, mismatch.signature.with_option(relation.argument, option)) if exists else None
+    known, lengths = mismatch.pairing.options()[relation.argument], dict(mismatch.signature.dims)
+    option = relation.name if relation.name in known else str(lengths.get(relation.name))
+    return _as_if(mismatch, {}, mismatch.signature.with_option(relation.argument, option)) if option in known else None
 
 
 _PREDICTORS: Mapping[RelationKind, Callable[[MismatchContext, ValueRelation], _Prediction | None]] = {

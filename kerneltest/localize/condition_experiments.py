@@ -150,10 +150,9 @@ def find_condition(
         and {each.dtype for each in experiment.planned} <= dtypes
     )
     words, excluded = experiment.find_signatures(inputs or ANY_INPUT, is_everywhere)
-    if inputs is None and words is None:
-        return None
     if inputs is None:
-        return None if _is_refuted(excluded, elsewhere, trials) else ConfirmedCondition(words, trials.count, excluded)
+        is_confirmed = words is not None and not _is_refuted(excluded, elsewhere, trials)
+        return ConfirmedCondition(words, trials.count, excluded) if is_confirmed else None
     fulfilling = {each.id for each in others if _fulfils(item.pairing, each, inputs)}
     if words is not None and not inputs.words.endswith(WITH_EXCEPTIONS):
         further = [each for each in others if each.id in fulfilling and each.signature not in known]
@@ -222,12 +221,13 @@ class _Experiment:
 
     def _bases(self) -> Iterator[ExplicitCase]:
         # Failing cases: of the longest signature, in which most properties of inputs differ from each other, and of a
-        # longer one, so that a limit that follows from lengths is not taken for a number.
+        # longer one, so that a limit that follows from lengths is not taken for a number, nor a block for a row.
         bad = {each.signature for each in self._bad if each.signature.volume <= self._longest}
         longest = max(bad, key=lambda each: (each.volume, str(each)), default=None)
-        for signature in (
-            (longest, longest.resized(self._pairing, {n: k + 1 for n, k in longest.dims})) if longest else ()
-        ):
+        dims = self._pairing.dims
+        past = {n: dims[n].fit(max(k, dims[n].block or 1) + 1) for n, k in longest.dims} if longest else {}
+        longer = {n: k for n, k in past.items() if dims[n].admits(k)}
+        for signature in (longest, longest.resized(self._pairing, longer)) if longest else ():
             filled = self._filled(signature) if signature is not None else ()
             yield from itertools.islice((case for case in filled if self._trials.fails([case])), 1)
         yield self._smallest
@@ -255,19 +255,15 @@ class _Experiment:
         near = sorted(_neighbours(pairing, base), key=attrgetter("total_length"))
         known = dict.fromkeys([base, *(each.signature for each in self._bad)])
         every = [*first, *near, *sorted(_distant(pairing, base), key=attrgetter("total_length")), *self.planned]
-        fitting = (each for each in every if each.volume <= self._longest)
-        possible = list(dict.fromkeys([*known, *fitting]))
+        possible = list(dict.fromkeys([*known, *(each for each in every if each.volume <= self._longest)]))
         kinds = [signature.dims for signature in possible]
         search = RuleSearch(_properties(pairing, possible), kinds, lambda n: fails(possible[n]), trials.most_signatures)
         for number in range(len(known)):
             search.observe(number, fails=True)
         search.try_all(map(possible.index, first))
         if not search.passing and not is_everywhere:  # what passed in the run is likelier to pass than its neighbours
-            search.try_all(
-                [possible.index(each) for each in self.planned if each in possible and each not in known][
-                    :_MOST_PLANNED
-                ]
-            )
+            planned = (each for each in self.planned if each in possible and each not in known)
+            search.try_all(map(possible.index, itertools.islice(planned, _MOST_PLANNED)))
         rule = search.run()
         if trials.is_exhausted or (rule is None and search.passing):
             return None, ()

@@ -75,6 +75,7 @@ _MANY = ("a NaN", "+inf", "-inf", "a NaN or an infinity")  # of these, those tha
 _AT_PLACES = list(_ELEMENTS)[:5]
 _OF_ROWS: Mapping[str, tuple[Callable[[Array], Array], int]] = {
     "two neighbours in {0} are equal": (lambda wide: wide[..., 1:] == wide[..., :-1], 3),
+    "another number follows a zero in {0}": (lambda wide: (wide[..., 1:] != 0) & (wide[..., :-1] == 0), 3),
     "a row of {0} holds one number throughout": (
         lambda wide: (wide == wide[..., :1]).all(axis=-1) & (wide.shape[-1] > 1), 2,
     ),
@@ -213,10 +214,8 @@ class _Describer:
             costs |= _facts_of_two(one, other, arguments[one], arguments[other])
         held = [each for each in costs if isinstance(each, _Fact) and each.relation == _HOLDS]
         for among in self._alternatives:
-            words = f"{', '.join(among[:-1])} or {among[-1]}"
-            for fact in held:
-                if fact.arguments[0] in among:
-                    costs[replace(fact, arguments=(words,))] = 3 + (len(among) > 2)
+            words, cost = f"{', '.join(among[:-1])} or {among[-1]}", 3 + (len(among) > 2)
+            costs |= {replace(fact, arguments=(words,)): cost for fact in held if fact.arguments[0] in among}
         return _Facts(costs, sizes)
 
 
@@ -268,7 +267,8 @@ _SPECIALS = 8  # of these
 
 def _values_to_try(slot: Slot, own: Array, families: Iterable[Family]) -> Iterator[Array]:
     rng = np.random.default_rng(1)
-    bases = [*_ordinary(slot)][-1:]
+    first, *_, last = _ordinary(slot)
+    bases = [last] if slot.kind.is_data else [last, first]  # of few numbers, a sample may hold any
     if slot.kind.is_data and is_float(slot.dtype):
         wide = np.asarray(widen(own), np.float64)
         finite = np.where(np.isfinite(wide), wide, 1.0)
@@ -281,10 +281,9 @@ def _values_to_try(slot: Slot, own: Array, families: Iterable[Family]) -> Iterat
     for family in families:
         if family.applies(slot):
             yield family.fill(slot, rng, targeted=True)
-    for base in bases if slot.size and not slot.kind.jointly_constrained else ():
-        for number, value in enumerate(_elements(slot)):
-            # A special one fills several parts.
-            yield from itertools.islice(_inserted(slot, base, value), None if number < _SPECIALS else 1)
+    bases = bases if slot.size and not slot.kind.jointly_constrained else []
+    for base, (number, value) in itertools.product(bases, enumerate(_elements(slot))):  # special ones fill parts
+        yield from itertools.islice(_inserted(slot, base, value), None if number < _SPECIALS else 1)
 
 
 def _elements(slot: Slot) -> Iterator[Array]:

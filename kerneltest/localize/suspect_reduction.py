@@ -1,10 +1,10 @@
 """The reduction of a suspect to its smallest case, and the search for the cause of that case's failure."""
 
 import functools
+import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from operator import attrgetter
 
 from kerneltest.backends.codegen.reduction import reduce_program
@@ -31,6 +31,7 @@ from kerneltest.records.evidence import RelationKind, ValueRelation
 from kerneltest.records.schema import ConfirmedRelation, FaultLocation, Record, Reproducer
 from kerneltest.shrink.shrinker import minimize
 from kerneltest.trace.tracing import without_debugging
+from kerneltest.triage.symptoms import Effect, symptom
 
 REDUCTION_ROUNDS = 2  # of reduction: a smallest case may show that its suspect is two bugs
 _SHRINKING_SHARE = 0.5  # of the time; the rest is for the search for the cause
@@ -56,8 +57,9 @@ def reduce_suspect(
     parts = {(item.name, item.group.name): item for item in items}
     # What the repair of a known smallest case leaves wrong, if anything, has another bug.
     left = {case: each.fault for each in known if each.fault is not None for case in each.fault.unexplained}
+    numbers = [each for each in findings if symptom(each).effect is Effect.WRONG]  # NaN may follow from these
     record = min(
-        [each for each in findings if each.case in left] or findings,
+        [each for each in findings if each.case in left] or numbers or findings,
         key=lambda each: (each.group == GroupName.PROOFS, sum(each.dims.values()), each.group != GroupName.STRUCTURAL),
     )
     item = parts[record.item, record.group]
@@ -139,7 +141,7 @@ def _reduce(
         also = _similar_cases(case, cases, findings)
         known = {each.id for each in (case, *also)}
         failing, passing = ([c for c in cases if (c.id in findings) is fails] for fails in (True, False))
-        pairs = zip_longest(_spread_over_families(failing, known), _spread_over_families(passing, known))
+        pairs = itertools.zip_longest(_spread_over_families(failing, known), _spread_over_families(passing, known))
         more = [each for pair in pairs for each in pair if each is not None]
         locate = functools.partial(
             locate_fault, item.pairing, found.case, found.outcome, seconds=seconds, also=also, more=more, repaired=first
@@ -237,8 +239,7 @@ def _spread_over_families(chosen_from: Sequence[AnyCase], known: Collection[str]
     for each in sorted(chosen_from, key=attrgetter("signature.total_length")):
         families.setdefault(each.family.name, []).append(each)
     chosen: dict[str, AnyCase] = {}
-    for turn in range(_MOST_PER_FAMILY):
-        for number, cases in enumerate(families.values()):
-            each = cases[(turn * len(cases) // _MOST_PER_FAMILY + number) % len(cases)]
-            chosen[each.id] = each
+    for turn, (number, cases) in itertools.product(range(_MOST_PER_FAMILY), enumerate(families.values())):
+        each = cases[(turn * len(cases) // _MOST_PER_FAMILY + number) % len(cases)]
+        chosen[each.id] = each
     return [each for each in chosen.values() if each.id not in known]

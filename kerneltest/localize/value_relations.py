@@ -63,12 +63,11 @@ def find_relation(
             contexts.append(other)
     detail = outcome.record.detail
     is_plain = isinstance(detail, Mismatch) and not detail.gradient_of and not detail.call
+    sources = _ALL if is_plain else _OF_OUTPUTS
     confirmed: list[ConfirmedRelation] = []
     try:
         for context in contexts:
-            for relation in itertools.chain.from_iterable(
-                each(context) for each in (_ALL if is_plain else _OF_OUTPUTS)
-            ):
+            for relation in itertools.chain.from_iterable(each(context) for each in sources):
                 fit = fit_relation(context, relation)
                 if fit is None or not fit.shown:
                     continue

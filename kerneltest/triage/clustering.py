@@ -66,8 +66,8 @@ class FindingCluster:
         )
         kinds = memory or unordered or bits or self.kinds
         kind, count = kinds.most_common(1)[0]
-        is_number = kind[0] in (Effect.NUMBER_FOR_NAN, Effect.NUMBER_FOR_INFINITY)
-        return (Effect.WRONG, "") if is_number and kinds[Effect.WRONG, ""] >= _ALSO * count else kind
+        is_also_wrong = kind[0] in OF_SPECIAL_VALUES and kinds[Effect.WRONG, ""] >= _ALSO * count
+        return (Effect.WRONG, "") if is_also_wrong else kind
 
     def split(self, test: Callable[[Record], bool]) -> "list[FindingCluster]":
         """Returns the findings that pass a test, and those that do not; without empty clusters."""
@@ -93,7 +93,7 @@ def is_memory(record: Record) -> bool:
     return record.verdict.kind is VerdictKind.MEMORY
 
 
-_ALSO = 0.25  # wrong numbers for each number in place of a special value, from which on these are wrong numbers, too
+_ALSO = 0.25  # wrong numbers for each wrong special value, from which on these are wrong numbers, too
 _SHARP = 0.3  # share of a signature's structural cases that a wrong formula fails; rounding fails fewer
 
 

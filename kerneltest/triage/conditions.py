@@ -116,17 +116,18 @@ def signature_condition(
         [each for each in more if each.lengths.keys() == failing[0].lengths.keys()]  # a proof has none
         for more in (covered, unsure)
     )
-    fitting: list[tuple[int, int, int, str, int]] = []  # exceptions, cost, unsure ones, words, exceptions as bits
+    fitting: list[tuple[int, int, int, Term, int]] = []  # exceptions, cost, unsure ones, term, exceptions as bits
     for term in terms([*failing, *passing, *covered], blocks):
         if all(map(term.holds, (*failing, *covered))):
             exceptions, hidden = matching_bits(term, passing), matching_bits(term, unsure).bit_count()
-            fitting.append((exceptions.bit_count(), term.cost, hidden, term.words, exceptions))
+            fitting.append((exceptions.bit_count(), term.cost, hidden, term, exceptions))
     fitting.sort(key=lambda each: each[:3])
-    conditions = [each[:4] for each in fitting]
+    conditions = [(*each[:3], each[3].words) for each in fitting]
     for one, other in itertools.combinations(fitting[:_MOST_TERMS], 2):
         left, cost = (one[4] & other[4]).bit_count(), one[1] + other[1] + 2
-        if cost == 2 or one[0] - left > 1:  # some far-fetched term excludes any single signature
-            conditions.append((left, cost, 0, f"{one[3]} and {other[3]}"))
+        are_negations = one[3].test is other[3].test is operator.ne  # which say little of the others
+        if (cost == 2 or one[0] - left > 1) and not are_negations:  # far-fetched terms exclude any single signature
+            conditions.append((left, cost, 0, f"{one[3].words} and {other[3].words}"))
     count = len(failing) + len(passing)
     for left, cost, _, words in sorted(conditions, key=lambda each: each[:3]):
         if is_believable(cost, len(failing), count, left):
@@ -155,12 +156,11 @@ def two_conditions(
     for cost, bad, good in itertools.chain(plain, pairs):
         if bad and not good and is_believable(cost, bad.bit_count(), bad.bit_count() + len(passing)):
             costs[bad] = min(cost, costs.get(bad, cost))
-    every = (1 << len(failing)) - 1
     widest = sorted(costs, key=lambda bits: (-bits.bit_count(), costs[bits]))[:_MOST_SIDES]
     fitting = (
         (costs[a] + costs[b], -a.bit_count(), a, b)
         for a, b in itertools.combinations(widest, 2)
-        if a | b == every
+        if a | b == (1 << len(failing)) - 1
         and min((a & ~b).bit_count(), (b & ~a).bit_count()) > 1
         and is_believable(costs[a] + costs[b] + 2, len(failing), len(failing) + len(passing))
     )
@@ -251,10 +251,10 @@ def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough
     first = signatures[0]
     for name in first.options:
         values = list(dict.fromkeys(signature.options[name] for signature in signatures))
-        for value in values:
-            yield Term("{0} is {1}", operator.eq, 0, (name,), (value,))
-        for value in values if len(values) > 2 else ():
-            yield Term("{0} is not {1}", operator.ne, 1, (name,), (value,))
+        yield from (Term("{0} is {1}", operator.eq, 0, (name,), (value,)) for value in values)
+        yield from (Term("{0} is not {1}", operator.ne, 1, (name,), (value,)) for value in values if len(values) > 2)
+        pairs = itertools.combinations(values, 2) if len(values) > 3 else ()
+        yield from (Term("{0} is {1} or {2}", lambda v, *either: v in either, 2, (name,), pair) for pair in pairs)
 
     def related(relations: _Relations, names: tuple[str, ...], *values: int) -> Iterator[Term]:
         return (Term(*each[:3], names, values) for each in relations if thorough or not each[3])
@@ -265,9 +265,7 @@ def terms(signatures: Sequence[Features], blocks: Mapping[str, int], *, thorough
         lengths = sorted({signature.lengths[name] for signature in signatures})
         yield from _terms_of_length(name, lengths, blocks.get(name, 0), thorough)
     numbers = [name for name in first.numbers if all(name in signature.numbers for signature in signatures)]
-    for pair in itertools.combinations(numbers, 2):
-        if first.lengths.keys().isdisjoint(pair):
-            continue
+    for pair in (p for p in itertools.combinations(numbers, 2) if not first.lengths.keys().isdisjoint(p)):
         yield from related(_OF_PAIR, pair)
         yield from (*related(_OF_EITHER_ORDER, pair), *related(_OF_EITHER_ORDER, pair[::-1]))
         if all(name in blocks for name in pair):
@@ -289,13 +287,9 @@ def _terms_of_length(name: str, lengths: Sequence[int], block: int, thorough: bo
             yield from (term("over {1}", operator.gt, 1, limit), term("at most {1}", operator.le, 2, limit))
         else:
             yield term("at least {1}", operator.ge, 1, high)
-    for length in lengths:
-        yield term("{1}", operator.eq, 3, length)
-        if length < lengths[-1]:  # the longest one is asked little
-            yield term("not {1}", operator.ne, 2 if length > 1 else 1, length)
-    for step in _POWERS:
-        if step != block:
-            yield term("not a multiple of {1}" if step > 2 else "odd", _has_rest, 3, step)
+    yield from (term("{1}", operator.eq, 3, length) for length in lengths)
+    powers = (step for step in _POWERS if step != block)
+    yield from (term("not a multiple of {1}" if step > 2 else "odd", _has_rest, 3, step) for step in powers)
     for step in sorted({*range(2, min(_MOST_STEP, lengths[-1]) + 1), block} - {0, 1}) if thorough else ():
         if step == block:
             yield from (term("{2} more than a multiple of its block, {1}", _leaves, 4, step, n) for n in range(1, step))
@@ -303,8 +297,8 @@ def _terms_of_length(name: str, lengths: Sequence[int], block: int, thorough: bo
         if step not in _POWERS:
             yield term("not a multiple of {1}", _has_rest, 4, step)
         yield term("a multiple of {1}" if step > 2 else "even", _leaves, 4, step)
-        for rest in range(1, step) if step <= _EVERY_REMAINDER else (1,) * (step in _POWERS):
-            yield term("{2} more than a multiple of {1}", _leaves, 6, step, rest)
+        rests = range(1, step) if step <= _EVERY_REMAINDER else (1,) * (step in _POWERS)
+        yield from (term("{2} more than a multiple of {1}", _leaves, 6, step, rest) for rest in rests)
 
 
 # Conditions on inputs: the special values that all failing cases have, and that passing ones lack.

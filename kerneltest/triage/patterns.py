@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kerneltest.core.verdicts import GroupName
 from kerneltest.records.evidence import EVERY_ELEMENT, AxisFootprint, PatternKind
 from kerneltest.records.schema import Record
+from kerneltest.triage.symptoms import OF_SPECIAL_VALUES, symptom
 
 _FILLED = 0.75  # share of the findings that can tell whose wrong elements fill the region; in others some are equal
 _MOST_AXES = 2  # that a title is about
@@ -69,6 +70,11 @@ _REGIONS = (
     _Region("everywhere but at the last index of {axis}", lambda n, b, k: _up_to(n - 1)),
     _blocked("only at index {number} of each", lambda n, b, k: _every(b, k, n), lambda bits, n, b: _first(bits) % b),
     _blocked("only at the last index of each", lambda n, b, k: _every(b, b - 1, n) | 1 << n - 1),
+    _Region(
+        "only past the last multiple of {number} along {axis}",
+        lambda n, b, k: _up_to(n) & ~_up_to(n // k * k),
+        lambda bits, n, b: _first(bits) & -_first(bits) or 1 << n.bit_length(),  # the greatest power of two that fits
+    ),
     _Region("only in the first half of {axis}", lambda n, b, k: _up_to(n // 2)),
     _Region("only in the second half of {axis}", _but(lambda n, b, k: _up_to(n // 2))),
     _Region("only at even indices of {axis}", lambda n, b, k: _every(2, 0, n)),
@@ -98,6 +104,8 @@ def common_pattern(findings: Sequence[Record], smallest: Record | None = None) -
     Findings without values say nothing. The smallest case is wrong inside of the pattern too, but need not fill it.
     """
     values = [record for record in findings if record.shown.actual is not None]
+    numbers = [record for record in values if symptom(record).effect not in OF_SPECIAL_VALUES]
+    values = numbers or values  # NaN and infinities spread
     shown = [*values, *([smallest] if smallest is not None and smallest.shown.actual is not None else [])]
     if not values:
         return ""

@@ -157,7 +157,8 @@ class Suspect:
         if cause.endswith(OVERFLOWS):  # it explains any numbers, and is no rounding
             return f"{Effect.WRONG}{cause}"
         if relation is None or self.effect is Effect.OTHER or (cause and relation.kind is RelationKind.FACTORS):
-            return self._symptom() + cause
+            effects = {symptom(record).effect for record in self.findings if self.effect in OF_SPECIAL_VALUES}
+            return f"{self._symptom()}{f' or {Effect.WRONG}' * (Effect.WRONG in effects)}{cause}"
         if relation.kind in OF_MEMORY:
             return relation.text()
         subject = f" by {self.subject}" if self.effect is Effect.WRONG_GRADIENT else ""
@@ -187,9 +188,11 @@ class Suspect:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
 
     def _rounded_constants(self) -> str:
-        # The constants that are rounded, if all findings with a known cause are of the same; or "".
-        found = {cause.constants for record in self.findings if (cause := cause_of(record.detail)) is not None}
-        return " and ".join(found.pop()) if len(found) == 1 else ""
+        # The constants that several findings name (one may by chance), if all with a known cause name some; or "".
+        causes = [cause.constants for record in self.findings if (cause := cause_of(record.detail)) is not None]
+        named = Counter(words for constants in causes for words in constants)
+        often = [words for words, count in named.most_common() if count > 1] or [*named]
+        return " and ".join(often) if all(causes) else ""
 
     def _overflowing_dtype(self) -> str:
         # The dtype of the offsets with its article, if all findings are of one that overflows; or "".

@@ -44,7 +44,7 @@ def planted(is_wrong: Sizes) -> Pairing:
 
     @kt.oracle_for(
         kernel, x=kt.array("m n", DTYPES), y=kt.array("m n", DTYPES),
-        mode=kt.static("a", "b", "c"), step=kt.static(1, 3, 4), dims=DIMS,
+        mode=kt.static("a", "b", "c", "d"), step=kt.static(1, 3, 4), dims=DIMS,
     )  # fmt: skip
     def total(x: np.ndarray, y: np.ndarray, mode: str, step: int) -> np.ndarray:
         return x + y
@@ -98,6 +98,7 @@ OF_SIGNATURES: Mapping[str, Sizes] = {
     "m * n is over 64": lambda m, n, **_: m * n > 64,
     "mode is b": lambda mode, **_: mode == "b",
     "mode is not a": lambda mode, **_: mode != "a",
+    "mode is b or d": lambda mode, **_: mode in ("b", "d"),
     "step is 4": lambda step, **_: step == 4,
     "dtype is a float": lambda dtype, **_: "float" in dtype,
     "dtype is bfloat16": lambda dtype, **_: dtype == "bfloat16",
@@ -130,6 +131,14 @@ def test_a_condition_on_signatures_is_named(words: str) -> None:
     assert found.words is not None
     assert not found.inputs  # a title that depends on lengths alone
     assert set(found.words.split(" and ")) == set(words.split(" and "))
+
+
+def test_lengths_that_pass_are_no_condition_by_themselves() -> None:
+    pairing, family = planted(lambda n, **_: n not in (16, 17)), FAMILIES["position_coded"]
+    chosen = replace(next(iter(signatures(pairing, "quick"))), dims=(("m", 5), ("n", 9)))
+    case = Case("p", pairing.name, chosen, family, "", 0)
+    found = _tested(pairing, ExplicitCase("p", chosen, case.fill(pairing), family=family))
+    assert found is None or found.words is None
 
 
 @pytest.mark.parametrize(
@@ -218,6 +227,7 @@ OF_VALUES: Mapping[str, Inputs] = {
     "the first block of keep holds nothing but False": lambda x, y, keep, *_: (~keep[:, :8]).all(axis=1).any(),
     "idx holds a number twice": lambda x, y, keep, idx, lens: _has_twice(idx[None]),
     "two neighbours in idx are equal": lambda x, y, keep, idx, lens: (idx[1:] == idx[:-1]).any(),
+    "another number follows a zero in lens": lambda x, y, keep, idx, lens: ((lens[1:] != 0) & (lens[:-1] == 0)).any(),
     "idx holds a zero": lambda x, y, keep, idx, lens: (idx == 0).any(),
     "lens holds a zero": lambda x, y, keep, idx, lens: (lens == 0).any(),
     "lens holds an odd number": lambda x, y, keep, idx, lens: (lens % 2 == 1).any(),
@@ -260,6 +270,23 @@ def test_a_condition_on_inputs_is_named(words: str) -> None:
     found = _of_values(OF_VALUES[words])
     assert found is not None
     assert (found.inputs, found.words) == (words.partition("; ")[0], words.partition("; ")[2])
+
+
+def test_a_longer_case_tells_a_row_from_a_block_where_a_dim_has_few_lengths() -> None:
+    def kernel(x: jax.Array) -> jax.Array:
+        return elementwise(lambda u: jnp.where((u == 0).all(axis=1, keepdims=True), 64, u), x)
+
+    dims = {"m": kt.dim(values=(3,)), "n": kt.dim(block=8)}
+
+    @kt.oracle_for(kernel, x=kt.array("m n", "float32"), dims=dims)
+    def same(x: np.ndarray) -> np.ndarray:
+        return x
+
+    signature = replace(next(iter(signatures(same, "quick"))), dims=(("m", 3), ("n", 8)))
+    values = {"x": np.zeros((3, 8), np.float32)}
+    found = _tested(same, ExplicitCase("p", signature, values, family=FAMILIES["normal"]))
+    assert found is not None
+    assert found.inputs == "a row of x holds nothing but zeros"
 
 
 def test_zeros_that_hide_a_wrong_result_refute_no_condition() -> None:

@@ -240,3 +240,22 @@ def test_no_line_is_named_if_there_is_no_time() -> None:
     name = "vector_add.blocked: the mask drops the last element"
     pairing = TWINS[name].broken()
     assert locate_case(pairing, make_case(pairing, dict(n=3)), seconds=0.0) is None
+
+
+def test_the_smallest_case_is_made_of_a_wrong_number_if_there_is_one() -> None:
+    """The scale of a row of negative numbers is wrong, and where these are divided by nearly 0, they become NaN."""
+
+    def kernel(x: jax.Array) -> jax.Array:
+        def codes(values: jax.Array) -> jax.Array:
+            return values / (jnp.maximum(values.max(axis=1, keepdims=True), 1e-12) / 448)
+
+        return elementwise(codes, x, dtype=jnp.float8_e4m3fn)
+
+    dims = {"m": kt.dim(values=(3, 1)), "n": kt.dim(block=8)}
+
+    @kt.oracle_for(kernel, x=kt.array("m n", "float32", domain=(-1e4, 1e4)), dims=dims)
+    def scaled(x: np.ndarray) -> np.ndarray:
+        return x / (np.maximum(np.abs(x).max(axis=1, keepdims=True), 1e-12) / 448)
+
+    (suspect,) = kt.check(scaled, backends=["interpret"], depth="quick", minimize=5).suspects
+    assert suspect.headline == "NaN or wrong values from a missing absolute value"

@@ -60,7 +60,7 @@ RELATIONS: dict[str, Formula] = {
     "as if y were negated": lambda x, y, *a: right(x, -y, *a),
     "as if x were y": lambda x, y, *a: right(y, y, *a),
     "as if x and y were exchanged": lambda x, y, *a: right(y, x, *a),
-    "as if mode were thrice": lambda x, y, k, c, mode: right(x, y, k, c, "thrice"),
+    "as if mode were n": lambda x, y, k, c, mode: right(x, y, k, c, "n"),  # an option with the name of a dim
     "as if y were read at index 0 of n": lambda x, y, *a: jnp.where(
         jnp.arange(M)[:, None] == 1, right(x, jnp.broadcast_to(y[:, :1], y.shape), *a), right(x, y, *a)
     ),
@@ -111,7 +111,7 @@ def test_what_wrong_elements_hold_is_named_or_nothing_is_claimed(words: str, for
 
     @kt.oracle_for(
         kernel, x=kt.array("m n", "float32"), y=kt.array("m n", "float32"), keep=kt.mask("m n"),
-        count=kt.lengths("m", up_to="n"), mode=kt.static("twice", "thrice"),
+        count=kt.lengths("m", up_to="n"), mode=kt.static("twice", "n"),
         dims={"m": kt.dim(maximum=M), "n": kt.dim(block=8, maximum=N)},  # no long signatures, which are traced first
     )  # fmt: skip
     def pairing(x: np.ndarray, y: np.ndarray, keep: np.ndarray, count: np.ndarray, mode: str) -> np.ndarray:

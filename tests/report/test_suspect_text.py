@@ -1,6 +1,7 @@
 """Suspects as text: short numbers, wrapped lines, and the bug of a lowering that explains one."""
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -110,6 +111,29 @@ def test_a_title_names_the_first_of_what_is_listed(verdict: str, detail: Stated 
     evidence = Evidence(index=(0,), actual=1.001, expected=1.0, wrong_blocks=(1, 1))
     (suspect,) = find_suspects([case(verdict=verdict, detail=detail, message=detail.text(), evidence=evidence)], {})
     assert suspect.title == title
+
+
+ONE, TWO, OTHER = (f"{number} is rounded to bfloat16" for number in (0.1, 0.7, 0.3))
+
+
+@pytest.mark.parametrize(
+    ("constants", "words"),
+    [
+        ([(ONE, TWO), (TWO,), (ONE, TWO), (OTHER,)], f": {TWO} and {ONE}"),
+        ([(ONE,), (TWO,)], f": {ONE} and {TWO}"),
+        ([(ONE,), (ONE,), ()], ""),
+    ],
+    ids=["what one finding names fits by chance", "of one each", "one finding has another cause"],
+)
+def test_a_title_names_constants_that_differ_from_finding_to_finding(
+    constants: Sequence[tuple[str, ...]], words: str
+) -> None:
+    evidence = Evidence(index=(0,), actual=1.001, expected=1.0, wrong_blocks=(1, 1))
+    causes = (MismatchCause(ErrorCause.CONSTANT, None, constants=each) for each in constants)
+    details = (Mismatch("", 0, "", 1, 4, "", (0,), "", "off", cause=cause) for cause in causes)
+    records = [case(verdict="mismatch", detail=each, case=f"c{n}", evidence=evidence) for n, each in enumerate(details)]
+    (suspect,) = find_suspects(records, {})
+    assert suspect.title == f"insufficient precision{words}"
 
 
 def test_an_integer_is_never_slightly_off() -> None:

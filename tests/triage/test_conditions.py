@@ -47,6 +47,7 @@ ROW_ZERO = _inputs("x", SpecialValue.ZERO, part=FillExtent.ROW)
          "d is a and n is not a multiple of its block, 16", True),
         ([{"n": 1}, {"n": 64}], [{"n": 16}, {"n": 32}, {"n": 17}, {"n": 33}], "", False),
         ([{"n": 16}], [], "", False),
+        ([{"d": "b"}, {"d": "d"}] * 3, [{"d": "a"}, {"d": "c"}] * 3, "d is b or d", True),
         # between two lengths that were tried, what is said is true of the longer one; 1 is a limit of its own
         ([{"b": 99}, {"b": 129}, {"b": 300}], [{"b": 1}, {"b": 2}, {"b": 65}], "b is at least 99", True),
         ([{"b": 9}, {"b": 29}, {"b": 33}], [{"b": 0}, {"b": 1}], "b is over 1", True),

@@ -1,6 +1,7 @@
 """The pattern of wrong elements that a title states holds in all findings, and fills its region in most."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ PATTERNS = {
     "the first block": (_each(lambda n: range(8), 20, 24), "only in the first block of n"),
     "past the first block": (_each(lambda n: range(8, n), 20, 24), "everywhere but in the first block of n"),
     "before the last": (_each(lambda n: range(n - 8), 16, 24), "everywhere but in the last block of n"),
+    "past a multiple": (_each(lambda n: range(n // 4 * 4, n), 19, 23, 14), "only past the last multiple of 4 along n"),
     "the first": (_each(lambda n: [0], 1, 20, 24), "only at index 0 of n"),
     "the last": (_each(lambda n: [n - 1], 1, 20, 24), "only at the last index of n"),
     "not the first": (_each(lambda n: range(1, n), 20, 24), "everywhere but at index 0 of n"),
@@ -81,6 +83,12 @@ def test_the_smallest_case_is_wrong_inside_of_the_pattern_and_need_not_fill_it()
     findings = _each(lambda n: range(n - 4, n), 20, 26)
     assert common_pattern(findings, _along(9, 8, [7])) == "only at the last 4 indices of n"
     assert common_pattern(findings, _along(9, 8, [2])) == ""
+
+
+def test_nan_that_spreads_hides_no_pattern_of_wrong_numbers() -> None:
+    nan = _along(24, 8, range(24), "special")
+    nan = replace(nan, evidence=replace(nan.shown, actual=float("nan")))
+    assert common_pattern([*_each(lambda n: [n - 1], 20, 24), nan]) == "only at the last index of n"
 
 
 def test_each_axis_has_a_pattern_of_its_own() -> None:

@@ -121,6 +121,8 @@ def _of(records: Sequence[Record], *smallest: Reproducer) -> tuple[Suspect, ...]
         (_run(_tail), ["wrong values where n is not a multiple of its block, 16"]),
         (_run(_rounded), ["insufficient precision, or another formula where dtype is bfloat16"]),
         (_run(_lost), ["NaN where x holds a NaN"]),
+        (_run(lambda n, *what: _mismatch(WRONG) if n == 17 and _lost(n, *what) else _lost(n, *what)),
+         ["NaN or wrong values where x holds a NaN"]),
         (_run(_outside, "simulate:sm_90"),
          ["an access out of bounds: load of x_ref where n is longer than its block, 16"]),
         (_run(partial(_overflowing, 31), "simulate:sm_90"),
@@ -160,10 +162,10 @@ def _of(records: Sequence[Record], *smallest: Reproducer) -> tuple[Suspect, ...]
          ["wrong values where dtype is float32 and n is longer than its block, 16",
           "wrong values where n is shorter than its block, 16"]),
     ],
-    ids=["none", "no finding", "structure", "precision", "special", "memory", "int32", "uint32", "unknown memory",
-         "build", "two tiers", "seen twice", "two targets", "target and device", "device", "hidden by an access",
-         "access and values", "structure and precision", "memory and special", "values and build",
-         "values beside build", "two conditions"],
+    ids=["none", "no finding", "structure", "precision", "special", "special and values", "memory", "int32", "uint32",
+         "unknown memory", "build", "two tiers", "seen twice", "two targets", "target and device", "device",
+         "hidden by an access", "access and values", "structure and precision", "memory and special",
+         "values and build", "values beside build", "two conditions"],
 )  # fmt: skip
 def test_a_bug_is_one_suspect_and_two_are_two(records: list[Record], titles: list[str]) -> None:
     assert [suspect.title for suspect in _of(records)] == titles
@@ -327,11 +329,12 @@ def test_a_title_quotes_an_edit_if_it_otherwise_only_says_what_the_numbers_are(
     assert suspect.title == f"wrong values: {relation.text()}{edit}"
 
 
-@pytest.mark.parametrize(("wrong", "effect"), [(1, Effect.WRONG), (0, Effect.NUMBER_FOR_INFINITY)])
-def test_numbers_in_place_of_infinities_are_wrong_values_if_other_numbers_are_wrong(wrong: int, effect: Effect) -> None:
-    effects = [Effect.NUMBER_FOR_INFINITY] * 4 + [Effect.WRONG] * wrong
+@pytest.mark.parametrize("special", [Effect.NUMBER_FOR_INFINITY, Effect.NAN])
+@pytest.mark.parametrize("wrong", [1, 0])
+def test_wrong_special_values_are_wrong_values_if_other_numbers_are_wrong(wrong: int, special: Effect) -> None:
+    effects = [special] * 4 + [Effect.WRONG] * wrong
     findings = [(case(verdict="mismatch"), Symptom(Level.STRUCTURE, each)) for each in effects]
-    assert FindingCluster(Level.STRUCTURE, findings).kind == (effect, "")
+    assert FindingCluster(Level.STRUCTURE, findings).kind == (Effect.WRONG if wrong else special, "")
 
 
 def test_a_title_states_when_before_it_quotes_an_edit() -> None:
