@@ -452,7 +452,10 @@ def locate_fault(
     if repaired is not None:
         second = repaired_replays(repaired, pairing, family=family, budget=budget)
         location = _locate_in_equations(second, [case, *also], more, budget)
-        if location is not None and not location.unexplained and location.place != repaired.place:
+        alone = repaired_replays(location, pairing, family=family, budget=budget)
+        left = (replay.case for replay in second([case, *also]) if replay.is_wrong)  # one change does not repair these
+        is_new = location is not None and not location.unexplained and location.place != repaired.place
+        if location is not None and is_new and any(replay.is_wrong for replay in alone(left)):
             words = f"{location.words}, after the change at {repaired.place}"
             return LineSearch(replace(location, words=words, confirmed=False))
     cause = cause_of(record.detail)
