@@ -191,7 +191,7 @@ def find(bug: Bug, pairing: kt.Pairing, options: "Options") -> Bug:
     """Runs the pairing of a broken kernel, and returns the bug with its cases."""
     for backends in WAYS:
         cache = Cache()
-        cache.evidence.seconds = 0.0
+        cache.evidence.work = 0.0
         settings = RunSettings(depth=options.depth, seed=options.seed)
         with limit_time(cache.process.journal, _STEP_SECONDS):
             items = plan_pairing(pairing, bug.name, resolve(backends), settings, cache.process.journal).items

@@ -5,7 +5,7 @@
 
 import gc
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -54,15 +54,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
     """Three workers share two cores, since a quarter of their time is spent on sleeps and on waiting for children."""
     return 3 * (yield) // 2
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _time_for_evidence() -> Iterator[None]:
-    from tests.unhurried import leave_time_for_evidence  # with JAX, which xdist's controller does without
-
-    with pytest.MonkeyPatch.context() as patch:
-        leave_time_for_evidence(patch)
-        yield
 
 
 @pytest.fixture

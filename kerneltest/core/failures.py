@@ -1,9 +1,7 @@
 """The exception that carries a verdict, and the conversion of other exceptions to it."""
 
-import math
 import re
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +24,7 @@ from kerneltest.core.details import (
 from kerneltest.core.media import lines_for_terminal
 from kerneltest.core.source_location import location_of_exception, relative_path
 from kerneltest.core.verdicts import Verdict
+from kerneltest.core.work_budget import WorkBudget
 
 _LONGEST = 20_000  # characters of an exception's text
 
@@ -292,16 +291,16 @@ _T = TypeVar("_T")
 
 
 class Guard:
-    """Collects evidence. Whatever raises or comes too late is left out."""
+    """Collects evidence. Whatever raises, or comes once its budget is spent, is left out."""
 
-    def __init__(self, failures: list[Failure], seconds: float = math.inf) -> None:
+    def __init__(self, failures: list[Failure], budget: WorkBudget | None = None) -> None:
         # gets the `internal_error` for each exception of kerneltest; those of user code and JAX are ignored
         self.failures = failures
-        self.deadline = time.thread_time() + seconds
+        self.budget = budget or WorkBudget()
 
     def collect(self, doing: str, make: Callable[[], _T], default: _T, *reraised: type[Exception]) -> _T:
-        """Returns a function's result, or a default if it raises any but `reraised`, or the time is over."""
-        if time.thread_time() > self.deadline:
+        """Returns a function's result, or a default if it raises any but `reraised`, or the budget is spent."""
+        if self.budget.is_over():
             return default
         try:
             return make()

@@ -1,7 +1,6 @@
 """The cache of a process: what the cases of a pairing share, by what it is needed for."""
 
 import functools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from kerneltest.core.failures import Failure, Guard
 from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
+from kerneltest.core.work_budget import JUDGED, WorkBudget
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.expectations import Expectations
 from kerneltest.execute.formula import FormulaStore
@@ -191,8 +191,8 @@ class Batch:
 
 
 _MORE = 1.5  # an error budget costs as much as several bounds
-_EVIDENCE_SECONDS = 20.0  # for the findings of a pairing in one dtype
-_MOST_EVIDENCE_SECONDS = 1.0  # for one finding
+_EVIDENCE = 20.0  # work for the findings of a pairing in one dtype
+_MOST_EVIDENCE = 1.0  # for one finding
 
 
 @dataclass(slots=True)
@@ -200,7 +200,7 @@ class EvidenceLimits:
     """Limits of what records say about bounds and findings."""
 
     process: ProcessState
-    seconds: float = _EVIDENCE_SECONDS  # time left for the evidence of findings
+    work: float = _EVIDENCE  # left for the evidence of findings
     # the largest error / bound so far, by backend and family
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
     known: dict[object, tuple[Mismatch, Evidence]] = field(default_factory=dict)  # by all that they follow from
@@ -217,12 +217,12 @@ class EvidenceLimits:
 
     @contextmanager
     def guard(self) -> Iterator[Guard]:
-        """Returns the guard for the evidence of one finding, which has a share of the time that is left for all."""
-        started = time.thread_time()
+        """Returns the guard for the evidence of one finding, which has a share of the work that is left for all."""
+        budget = WorkBudget(min(_MOST_EVIDENCE, self.work))
         try:
-            yield Guard(self.process.internal_failures, min(_MOST_EVIDENCE_SECONDS, self.seconds))
+            yield Guard(self.process.internal_failures, budget)
         finally:
-            self.seconds -= time.thread_time() - started
+            self.work -= JUDGED + budget.spent
 
 
 class Cache:

@@ -23,6 +23,7 @@ from kerneltest.core.failures import DeclarationError, Guard
 from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
+from kerneltest.core.work_budget import oracle_work
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.formula import Formula, Take, whole
@@ -62,6 +63,7 @@ WITHOUT_ROUNDING = "without rounding"
 _BY_OWN_FORMULA = ", or the rounding of the kernel's own formula"
 _BY_BACKEND = MismatchCause(ErrorCause.BACKEND, None)
 _BY_OVERFLOW = MismatchCause(ErrorCause.OVERFLOW, None)
+_EVALUATIONS = 20  # of the oracle that divide an error bound, about
 
 Expect = Callable[[Outputs, Precision], ExpectedOutputs]
 
@@ -511,7 +513,7 @@ class _Judge:
                 expecting = functools.partial(context.cache.process.in_phase, Phase.EXPECTING)
                 case_of = pairing, context.case.signature, context.arguments
                 known[key] = mismatch_evidence(
-                    MismatchContext(*case_of, number, shown, (), guard.deadline, expecting),
+                    MismatchContext(*case_of, number, shown, (), guard.budget, expecting),
                     depth=context.depth,
                     structural=context.case.family.structural,
                     models_operands=exact,
@@ -549,7 +551,11 @@ class _Judge:
         self, shares: Callable[[int], tuple[ErrorShare, ...]], number: int, guard: Guard
     ) -> tuple[BudgetPart, ...]:
         self.context.cache.process.enter_phase(Phase.EXPECTING)  # evaluates the oracle again
-        return guard.collect("dividing the error bound", lambda: budget_parts(shares(number)), ())
+        parts: tuple[BudgetPart, ...] = guard.collect(
+            "dividing the error bound", lambda: budget_parts(shares(number)), ()
+        )
+        guard.budget.spend(_EVALUATIONS * oracle_work(self.context.case.signature.volume))
+        return parts
 
 
 def judge_claims(context: CaseContext, record: Record, claims: Iterable[Claim], *, with_evidence: bool) -> Outcome:

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ from kerneltest.trace.tracing import Literals, Traced, rounded_literals, written
 from kerneltest.trace.walk import NARROW, converts_floats_to_integers, narrow_numbers
 
 _MAX_BYTES = 2**26  # of comparisons, and of samples
+_MOST_FITS = 4  # of rounded constants, by findings that these do not explain
 _MOST = 2**22  # elements in the inputs of cases that are evaluated at once
 _MOST_SAMPLED = 2**19  # the same, and in the outputs, of samples: all intermediate values are arrays
 
@@ -65,6 +66,7 @@ class FormulaStore:
       raising: the kernels whose callbacks raise each time.
       right: the answers for kernels and calls whose formula is not wrong.
       comparisons: with the oracle, for calls with wrong outputs; () if they cannot be made.
+      fits: by constants of kernels, what they may be rounded from.
       overflowing: whether numbers of such calls are too large for the dtypes that they have in the kernel.
     """
 
@@ -82,6 +84,7 @@ class FormulaStore:
         self.unbatched: set[Traced] = set()
         self.right: dict[_Key, FormulaAnswer] = {}
         self.raising: set[Traced] = set()
+        self.fits: dict[Hashable, list[Array]] = {}
         self.overflowing: dict[_Key, bool] = {}
         self.comparisons = BoundedStore[_Key, Sequence[Comparison]](
             _MAX_BYTES, lambda found: sum(c.bytes for c in found)
@@ -238,12 +241,16 @@ class Formula:
             return PromotedKernel(self.traced, literals=literals, narrows=True)
 
         def find() -> MismatchCause | None:
-            fitted = fit_parameters(lambda numbers: self._outputs_of(kernel(numbers)), [*rounded], self.oracle.values)
-            pairs = [(new, old, to) for new, (old, to) in zip(fitted.tolist(), rounded.items(), strict=True)]
-            words = tuple(f"{new:.6g} is rounded to {to}" for new, old, to in pairs if abs(new / old - 1) > 1e-6)
-            is_due = words and all(cast(np.asarray(new), to) == old for new, old, to in pairs)
-            cause = MismatchCause(ErrorCause.CONSTANT, None, constants=words)
-            return cause if is_due and self._is_right(kernel(fitted)) else None
+            fits = self.store.fits.setdefault(tuple(rounded.items()), [])  # of earlier findings, tried first
+            for number in range(min(len(fits) + 1, _MOST_FITS)):
+                if number == len(fits):
+                    fits.append(fit_parameters(lambda n: self._outputs_of(kernel(n)), [*rounded], self.oracle.values))
+                pairs = [(new, old, to) for new, (old, to) in zip(fits[number].tolist(), rounded.items(), strict=True)]
+                words = tuple(f"{new:.6g} is rounded to {to}" for new, old, to in pairs if abs(new / old - 1) > 1e-6)
+                is_due = words and all(cast(np.asarray(new), to) == old for new, old, to in pairs)
+                if is_due and self._is_right(kernel(fits[number])):
+                    return MismatchCause(ErrorCause.CONSTANT, None, constants=words)
+            return None
 
         return _unless_refused(lambda: _explained(find), None) if rounded else None
 

@@ -13,8 +13,8 @@ from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dt
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.relations import (
+    BudgetSpentError,
     MismatchContext,
-    OutOfTimeError,
     first_relation,
     relations_of_order,
     relations_of_output,
@@ -26,13 +26,13 @@ from kerneltest.trace.tracing import trace
 
 
 def diagnose(mismatch: MismatchContext, *, is_gradient: bool = False) -> str:
-    """Returns the text of the first rule that fits a mismatch; "" if none fits in time.
+    """Returns the text of the first rule that fits a mismatch; "" if none fits.
 
     The rules that read the inputs of the oracle say nothing of a gradient.
     """
     try:
         return next((words for rule in (_OF_OUTPUTS if is_gradient else _RULES) if (words := rule(mismatch))), "")
-    except OutOfTimeError:
+    except BudgetSpentError:
         return ""
 
 

@@ -7,10 +7,9 @@ kernel.
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dtype, widen
 from kerneltest.core.failures import Failure
+from kerneltest.core.work_budget import WorkBudget, oracle_work
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import length_of
 from kerneltest.declare.pairing import Pairing
@@ -37,8 +37,8 @@ _MOST_EXCHANGES = 6  # of arguments
 _MOST_MOVED = 2  # places, or blocks, by which elements are moved
 
 
-class OutOfTimeError(Exception):
-    """The time for a diagnosis is over."""
+class BudgetSpentError(Exception):
+    """The budget of a diagnosis is spent."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class MismatchContext:
     output: int  # the number of the wrong output, from 0
     comparison: Comparison  # the output's comparison; at least one element is wrong
     axes: Sequence[OutputAxis]  # the output's axes
-    deadline: float = math.inf  # when to stop evaluating the oracle, in seconds of this thread's time
+    budget: WorkBudget = field(default_factory=WorkBudget)  # for evaluating the oracle
     expecting: Callable[[], AbstractContextManager[None]] = nullcontext  # entered for each evaluation of the oracle
 
     @cached_property
@@ -102,9 +102,10 @@ class MismatchContext:
         return all(np.isfinite(value.astype(np.float64)).all() for value in floats)
 
     def evaluate_oracle(self, leaves: Mapping[str, Array], signature: Signature | None = None) -> Sequence[Array]:
-        """Returns the oracle's outputs, for other static arguments if a signature is given; or an OutOfTimeError."""
-        if time.thread_time() > self.deadline:
-            raise OutOfTimeError
+        """Returns the oracle's outputs, for other static arguments if a signature is given; or a BudgetSpentError."""
+        if self.budget.is_over():
+            raise BudgetSpentError
+        self.budget.spend(oracle_work(self.signature.volume))
         with self.expecting():
             return evaluator(self.pairing, signature or self.signature, ())(leaves)
 
@@ -132,7 +133,7 @@ class _Prediction:
 
 
 def fit_relation(mismatch: MismatchContext, relation: ValueRelation) -> Fit | None:
-    """Returns how well a relation fits an output; None if it is refuted. OutOfTimeError: no time is left."""
+    """Returns how well a relation fits an output; None if it is refuted. BudgetSpentError: no work is left."""
     comparison = mismatch.comparison
     if not _arguments_of(relation) <= mismatch.leaves.keys():  # an optional one may not be given
         return None

@@ -28,6 +28,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
+from kerneltest.core.work_budget import JUDGED, LOWERED, SIMULATED, WorkBudget
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import CaseContext, OutputCheck, Variation
@@ -38,6 +39,7 @@ from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES
+from kerneltest.trace.cost_model import estimate_work
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.jax_compat.source_lines import keep_retraced_lines
 from kerneltest.trace.machine import UnknownError
@@ -118,7 +120,7 @@ class Patch:
 class MutableKernel:
     """A traced kernel, lowered for a GPU, that runs as it is or with a patch; raises as `MutableCall`.
 
-    `lengths` has those of its dims by name, and `prepared` its Pallas calls as they are, ready to run.
+    `lengths` has those of its dims by name, `prepared` its Pallas calls, ready to run, and `work` that of a run.
     """
 
     def __init__(self, traced: Traced, target: Target, lengths: Mapping[str, int]) -> None:
@@ -128,6 +130,7 @@ class MutableKernel:
         self.calls = [MutableCall(call, target, lengths) for call in traced.calls]
         self._numbers = {id(call.equation): i for i, call in enumerate(traced.calls)}
         self.prepared = [call.prepare() for call in self.calls]
+        self.work = estimate_work(traced).seconds
 
     def run(self, leaves: Sequence[Array], patch: Patch | None = None) -> SimulatedRun:
         faults: list[Fault] = []
@@ -159,7 +162,6 @@ class MutableKernel:
 
 
 K = TypeVar("K")
-R = TypeVar("R")
 _DISTINCTIVE = ("position_coded", "normal")  # families with hardly two equal values
 _MOST_ELEMENTS = 2**20  # in the inputs and outputs of a case that is replayed
 _SIGNATURES = 4  # to which cases of these families are added; each is a compilation
@@ -171,6 +173,7 @@ class CaseReplay:
     Attributes:
       together: the number of repairs that are best tried at once.
       most_edits: the number of repairs after which a search is given up.
+      making: the work of making the replay.
     """
 
     together, most_edits = 1, 2**10
@@ -178,7 +181,7 @@ class CaseReplay:
 
     def __init__(self, case: AnyCase, variation: Variation, kernel: MutableKernel, signed_zeros: bool) -> None:
         self.case = case
-        self.kernel, self.leaves = kernel, variation.leaves
+        self.kernel, self.leaves, self.making = kernel, variation.leaves, JUDGED + kernel.work
         self.original = kernel.run(self.leaves)
         self._checks = variation.checks
         precision = precision_of(variation.traced)
@@ -217,6 +220,10 @@ class CaseReplay:
     def is_wrong(self) -> bool:
         return not self.is_right(self.original)
 
+    def work(self, patches: int) -> float:
+        """The work of judging the kernel with some patches."""
+        return patches * (SIMULATED + self.kernel.work)
+
     def are_right(self, patches: Sequence[Patch]) -> list[bool]:
         """Tells for each patch whether the kernel is right with it."""
         return [run is not None and self.is_right(run) for run in map(self.attempt, patches)]
@@ -252,13 +259,13 @@ def replays(
     cases: Iterable[AnyCase],
     family: str,
     backend: Backend,
-    make: Callable[[AnyCase, Variation, Cache, dict[int, K]], R],
+    make: Callable[[AnyCase, Variation, Cache, dict[int, K]], Any],
     *,
     distinctive: bool = False,
-    is_over: Callable[[], bool] = bool,
+    budget: WorkBudget | None = None,
     cache: Cache | None = None,
     kernels: dict[int, K] | None = None,
-) -> Iterator[R]:
+) -> Iterator[Any]:
     """Yields replays of the calls of cases, without those that cannot be replayed.
 
     The kernels that `make` makes are kept, by the id of their trace.
@@ -267,19 +274,23 @@ def replays(
       family: the family that the first one was recorded under: an invariant's name stands for the calls that it makes.
       backend: the backend for which the kernel is traced.
       distinctive: whether cases with distinctive values are added for the same lengths.
+      budget: the work of making them is counted; the first one is made even if nothing is left.
       cache, kernels: a cache and the kernels made so far, for further cases; new ones if they are None.
     """
-    shared, kernels = cache or Cache(), {} if kernels is None else kernels
+    shared, kernels, budget = cache or Cache(), {} if kernels is None else kernels, budget or WorkBudget()
     if distinctive:
         cases = list(cases)
         cases += _distinctive_cases(pairing, cases)
     try:
-        for case in cases:
-            if is_over():
+        for number, case in enumerate(cases):
+            if number and budget.is_over():
                 return
             with suppress(Failure, UnknownError):
                 for variation in _variations(pairing, case, family, backend, shared):
-                    yield make(case, variation, shared, kernels)
+                    before = len(kernels)
+                    made = make(case, variation, shared, kernels)
+                    budget.spend(made.making + LOWERED * (len(kernels) - before))
+                    yield made
     finally:
         if cache is None:
             shared.process.pool.close()

@@ -14,9 +14,10 @@ import numpy as np
 
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, is_float, is_promotable
-from kerneltest.core.failures import convert_exceptions
+from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.precision import XLA_CPU
 from kerneltest.core.verdicts import Verdict
+from kerneltest.core.work_budget import EDITED, JUDGED, WorkBudget
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import Variation
@@ -28,6 +29,7 @@ from kerneltest.localize.sites import LocatedJaxpr, locate_equations
 from kerneltest.oracle.expectation import Expectation, ExpectedOutputs, Outputs
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.cost_model import estimate_work
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.primitives import primitive_of
@@ -45,6 +47,7 @@ class EvaluatedKernel:
     Attributes:
       own, wide: its jaxpr in its own dtypes, and traced in float64 if it can be.
       promoted: evaluates it without rounding, also in samples.
+      work: that of a run.
       first: an edit that comes before every other one, such as the repair of another bug; None for none.
     """
 
@@ -53,6 +56,7 @@ class EvaluatedKernel:
         self.own = LocatedJaxpr(locate_equations(traced.jaxpr), lengths)
         self.wide = LocatedJaxpr(locate_equations(wide.jaxpr), lengths) if wide is not None else self.own
         self.promoted = PromotedKernel(wide or traced)
+        self.work = estimate_work(traced)
         self.first: MakeEdit | None = None
         self._rounded = EditableJaxpr(self.own, _RoundedRules())
         self._formula = EditableJaxpr(self.wide, EditableRules())
@@ -107,7 +111,7 @@ class EquationReplay:
     def __init__(
         self, case: AnyCase, variation: Variation, kernel: EvaluatedKernel, formulas: Sequence[Expectation | None]
     ) -> None:
-        self.case, self.kernel = case, kernel
+        self.case, self.kernel, self.making = case, kernel, JUDGED + 2 * kernel.work.numpy_seconds(_SAMPLES)
         self._leaves, self._checks, self._formulas = variation.leaves, variation.checks, formulas
         self._samples = cached(self._sample)
         self._original = cached(lambda rounded: kernel.run(variation.leaves, rounded=rounded))
@@ -156,6 +160,10 @@ class EquationReplay:
             return tuple(self.kernel.promoted.sample(self._leaves, arithmetic))
         except UnknownError:
             return tuple(output[None] for output in self._original(False))
+
+    def work(self, edits: int) -> float:
+        """The work of judging the kernel with some edits, which share most of what does not depend on them."""
+        return EDITED * edits + 2 * self.kernel.work.numpy_seconds(edits)  # with rounding and without
 
     def are_right(self, edits: Sequence[MakeEdit]) -> list[bool]:
         """Tells for each edit whether it leaves no element wrong, neither with rounding nor without."""
@@ -218,6 +226,8 @@ def _may_be_right(before: Comparison, got: Array) -> bool:
 
 
 Judge = Callable[[EquationReplay], bool]
+_SHARE = 0.05  # of the budget, that making one replay may take
+_SAMPLES = 24  # of the original kernel, about, with which a replay is judged
 
 
 def equation_replays(
@@ -225,7 +235,7 @@ def equation_replays(
 ) -> Iterator[EquationReplay]:
     """Yields replays of the cases that NumPy can evaluate; other arguments than `judge` are those of `replays`.
 
-    A case is left out if `judge`, which judges the original kernel, raises with it.
+    A case is left out if `judge`, which judges the original kernel, raises with it, or if a budget is too small for it.
     """
 
     def make(case: AnyCase, variation: Variation, cache: Cache, kernels: dict[int, EvaluatedKernel]) -> EquationReplay:
@@ -242,6 +252,8 @@ def equation_replays(
         ]
         with convert_exceptions("the evaluation", Verdict.RUNTIME_ERROR):
             replay = EquationReplay(case, variation, kernels[id(traced)], formulas)
+            if len(kernels) > 1 and replay.making > _SHARE * options.get("budget", WorkBudget()).work:
+                raise Failure(Verdict.UNAVAILABLE, "too large to be replayed with many edits")
             judge(replay)
             return replay
 

@@ -1,8 +1,7 @@
 """The repairs of a kernel, the search for those that make failing cases right, and the line on which they agree."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain, compress, islice
 from operator import attrgetter
@@ -15,6 +14,7 @@ from kerneltest.core.dtypes import is_float
 from kerneltest.core.source_location import source_line
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, VerdictKind
+from kerneltest.core.work_budget import WorkBudget
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
@@ -268,26 +268,12 @@ _LEAST_FIXED, _LEAST_SHARE, _MOST_COST = 3, 0.25, 2
 _MOST_LINES = 4  # on which values are computed that are wrong
 
 
-@dataclass(slots=True)
-class Deadline:
-    """The end of a search that would take far too long, in seconds of this thread's time."""
-
-    seconds: float
-    is_met: bool = False  # whether the search was cut short
-    started: float = field(default_factory=time.thread_time)
-
-    def is_over(self) -> bool:
-        self.is_met |= time.thread_time() - self.started > self.seconds
-        return self.is_met
-
-
 @dataclass(frozen=True, slots=True)
 class LineSearch:
     """The result of a search for the line at fault."""
 
     location: FaultLocation | None = None  # None if no experiment shows it
     computed: tuple[str, ...] = ()  # if there is none, the lines that only compute values that are wrong, if few
-    complete: bool = True  # whether the time sufficed
 
 
 Replay = CaseReplay | EquationReplay  # a call with known results on which repairs are tried
@@ -296,7 +282,7 @@ Cases = Sequence[AnyCase]
 
 
 def find_repair(
-    first: Replay, rest: Iterable[Replay], repairs: Iterable[Repair], deadline: Deadline, more: Iterable[Replay]
+    first: Replay, rest: Iterable[Replay], repairs: Iterable[Repair], budget: WorkBudget, more: Iterable[Replay]
 ) -> FaultLocation | None:
     """Returns the location of the cheapest repair that makes every replay right, or else of one that makes some right.
 
@@ -307,10 +293,10 @@ def find_repair(
       first: a wrong replay.
       rest: further replays, wrong and right.
       repairs: the repairs of the kernel, those with the lowest cost first.
-      deadline: when to give up. Ordinary searches end long before.
+      budget: the work that is left. Ordinary searches do far less.
       more: replays on which the best repairs are tried to tell them apart, wrong and right.
     """
-    candidates, replays, complete = _try_repairs(first, rest, repairs, deadline)
+    candidates, replays, complete = _try_repairs(first, rest, repairs, budget)
     least = min((left for _, left in candidates), default=0)
     best = [repair for repair, left in candidates if left == least]
     if not best:
@@ -322,13 +308,13 @@ def find_repair(
         if replay.is_wrong:
             wrong.append(replay)
         elif not least:
-            best = list(compress(best, _are_right(replay, best)))
+            best = list(compress(best, _are_right(replay, best, budget)))
             if not best:
                 return None
-    certain = complete and not deadline.is_over()  # else some replays may be missing
+    certain = complete and not budget.is_over()  # else some replays may be missing
     still_wrong: list[dict[str, None]] = [{} for _ in best]
     for replay in wrong:
-        for left, right in zip(still_wrong, _are_right(replay, best), strict=True):
+        for left, right in zip(still_wrong, _are_right(replay, best, budget), strict=True):
             left.update({} if right else {replay.case.id: None})
     fewest = min(map(len, still_wrong))
     best = [repair for repair, left in zip(best, still_wrong, strict=True) if len(left) == fewest]
@@ -344,24 +330,24 @@ def find_repair(
 
 
 def _try_repairs(
-    first: Replay, rest: Iterable[Replay], repairs: Iterable[Repair], deadline: Deadline
+    first: Replay, rest: Iterable[Replay], repairs: Iterable[Repair], budget: WorkBudget
 ) -> tuple[list[tuple[Repair, int]], list[Replay], bool]:
     # The repairs that make the first wrong replay right, and of the others all or some, and no right one wrong: each
     # with the number that stays wrong. Then all replays, and whether all repairs were tried.
     untried, fixing, tried, complete = iter(repairs), list[Repair](), 0, True
     while chunk := list(islice(untried, first.together)):
-        if tried >= first.most_edits or len(fixing) >= _MOST_FIXING or deadline.is_over():
+        if tried >= first.most_edits or len(fixing) >= _MOST_FIXING or budget.is_over():
             complete = False
             break
-        fixing += compress(chunk, _are_right(first, chunk))
+        fixing += compress(chunk, _are_right(first, chunk, budget))
         tried += len(chunk)
     replays = [first, *rest] if fixing else [first]
     count = sum(replay.is_wrong for replay in replays)
     left, breaks = [0] * len(fixing), [False] * len(fixing)
     for replay in replays:
-        if deadline.is_over():  # some replays may be missing, and what fixes only the first one shows nothing
+        if budget.is_over():  # some replays may be missing, and what fixes only the first one shows nothing
             return [], replays, False
-        for number, right in enumerate(_are_right(replay, fixing) if replay is not first else ()):
+        for number, right in enumerate(_are_right(replay, fixing, budget) if replay is not first else ()):
             left[number] += replay.is_wrong and not right
             breaks[number] |= not replay.is_wrong and not right
     found = [(repair, n) for repair, n, breaks_some in zip(fixing, left, breaks, strict=True) if not breaks_some]
@@ -388,11 +374,13 @@ def _location(repairs: Sequence[Repair]) -> FaultLocation:
     return FaultLocation(best.place, best.operation, words, literal and not others, others, cause=cause)
 
 
-def _are_right(replay: Replay, repairs: Sequence[Repair]) -> list[bool]:
+def _are_right(replay: Replay, repairs: Sequence[Repair], budget: WorkBudget) -> list[bool]:
     # Whether a replay is right with each of some repairs. A mutation that does not apply to the lengths of a replay is
     # assumed to be right.
     ways = [_ways(replay, repair) for repair in repairs]
-    runs: Iterator[bool] = iter(replay.are_right([way for each in ways for way in each or ()]))
+    patches = [way for each in ways for way in each or ()]
+    budget.spend(replay.work(len(patches)))
+    runs: Iterator[bool] = iter(replay.are_right(patches))
     return [True if each is None else any(list(islice(runs, len(each)))) for each in ways]
 
 
@@ -405,7 +393,7 @@ def _ways(replay: Replay, repair: Repair) -> list[Any] | None:
     return None if not ways or (len(ways) > 1 and not replay.is_wrong) else ways
 
 
-def repaired_replays(location: FaultLocation | None, pairing: Pairing, family: str) -> Callable[..., Any]:
+def repaired_replays(location: FaultLocation | None, pairing: Pairing, **options: Any) -> Callable[..., Any]:
     """Returns `equation_replays` of a kernel that is repaired at a location: what is still wrong has another bug."""
 
     def judge(replay: EquationReplay) -> bool:
@@ -416,7 +404,7 @@ def repaired_replays(location: FaultLocation | None, pairing: Pairing, family: s
             kernel.first = next(chain.from_iterable(edits), lambda jaxpr: ())
         return replay.is_wrong
 
-    return partial(equation_replays, pairing, family=family, judge=judge, cache=Cache(), kernels={})
+    return partial(equation_replays, pairing, judge=judge, cache=Cache(), kernels={}, **options)
 
 
 def lines_of_wrong_values(replay: EquationReplay) -> tuple[str, ...]:
@@ -436,8 +424,8 @@ def locate_fault(
     pairing: Pairing,
     case: ExplicitCase,
     outcome: Outcome,
+    budget: WorkBudget,
     target: str = "sm_90",
-    seconds: float = 5.0,
     also: Cases = (),
     more: Cases = (),
     repaired: FaultLocation | None = None,
@@ -445,32 +433,35 @@ def locate_fault(
     """Searches for the location from which the wrong values of a failing case come.
 
     The kernel is run again with one thing changed at a time: its jaxpr, which NumPy evaluates, or its lowered code,
-    which the simulator runs. Budgets count changes and cases, so that each run finds the same.
+    which the simulator runs.
 
     Args:
       pairing: the kernel and its oracle.
       case: a failing case, as small as possible.
       outcome: its outcome.
+      budget: the work that the search may do.
       target: the GPU that the kernel is lowered for.
-      seconds: the time after which the search is cut short.
       also: further cases, failing and passing, preferably of other lengths, which a repair must make right as well.
       more: cases, failing and passing, on which the repairs that do so are tried.
       repaired: the location of another bug. Changes are also tried in addition to its repair.
     """
-    record, deadline = outcome.record, Deadline(seconds)
-    evaluated = partial(equation_replays, pairing, family=record.family, cache=Cache(), kernels={})
-    simulated = partial(case_replays, pairing, family=record.family, target=target, cache=Cache(), kernels={})
+    record, family = outcome.record, outcome.record.family
+    evaluated = partial(equation_replays, pairing, family=family, budget=budget, cache=Cache(), kernels={})
+    simulated = partial(case_replays, pairing, family=family, target=target, budget=budget, cache=Cache(), kernels={})
     of_values = record.verdict.kind is VerdictKind.VALUES if record.family not in INVARIANTS else None
     if repaired is not None:
-        second = repaired_replays(repaired, pairing, record.family)
-        location = _locate_in_equations(second, [case, *also], more, deadline)
-        if location is not None and not location.unexplained and location.place != repaired.place:
+        second = repaired_replays(repaired, pairing, family=family, budget=budget)
+        location = _locate_in_equations(second, [case, *also], more, budget)
+        alone = repaired_replays(location, pairing, family=family, budget=budget)
+        left = (replay.case for replay in second([case, *also]) if replay.is_wrong)  # one change does not repair these
+        is_new = location is not None and not location.unexplained and location.place != repaired.place
+        if location is not None and is_new and any(replay.is_wrong for replay in alone(left)):
             words = f"{location.words}, after the change at {repaired.place}"
-            return LineSearch(replace(location, words=words, confirmed=False), complete=not deadline.is_met)
+            return LineSearch(replace(location, words=words, confirmed=False))
     cause = cause_of(record.detail)
     first = _if_wrong(simulated, case) if cause is not None and cause.what is ErrorCause.OVERFLOW else None
     if first is not None and (found := find_overflow(first)) is not None:
-        return LineSearch(found, complete=not deadline.is_met)
+        return LineSearch(found)
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
     searches = [partial(_locate_in_equations, evaluated), partial(_locate_in_code, simulated, of_values=of_values)]
@@ -478,15 +469,15 @@ def locate_fault(
         searches = searches[1:]
     partly: FaultLocation | None = None
     for search in searches if is_interpreted else searches[::-1]:
-        location = search([case, *also], more, deadline)
+        location = search([case, *also], more, budget)
         # What repairs only some cases in one way does not repair all of them in the other: those that it does not apply
         # to, since their code differs, count as repaired.
         is_same = partly is not None and location is not None and location.place == partly.place
         if location is not None and not location.unexplained and not is_same:
-            return LineSearch(location, complete=not deadline.is_met)
+            return LineSearch(location)
         partly = partly or location
     wrong = _if_wrong(evaluated, case) if partly is None and record.verdict is not Verdict.RACE else None
-    return LineSearch(partly, lines_of_wrong_values(wrong) if wrong else (), complete=not deadline.is_met)
+    return LineSearch(partly, lines_of_wrong_values(wrong) if wrong else ())
 
 
 def _if_wrong(replays: Callable[..., Iterator[R]], case: AnyCase) -> R | None:
@@ -495,7 +486,7 @@ def _if_wrong(replays: Callable[..., Iterator[R]], case: AnyCase) -> R | None:
 
 
 def _locate_in_code(
-    replays: Callable[..., Iterator[CaseReplay]], cases: Cases, more: Cases, deadline: Deadline, of_values: bool | None
+    replays: Callable[..., Iterator[CaseReplay]], cases: Cases, more: Cases, budget: WorkBudget, of_values: bool | None
 ) -> FaultLocation | None:
     if (first := _if_wrong(replays, cases[0])) is None:
         return None
@@ -509,17 +500,17 @@ def _locate_in_code(
     )
     if special is not None and explains_all and not special.alternatives:
         return replace(special, confirmed=True)
-    further, repairs = replays(more, is_over=deadline.is_over), code_repairs(first.kernel)
-    location = find_repair(first, rest, repairs, deadline, further)
+    further, repairs = replays(more), code_repairs(first.kernel)
+    location = find_repair(first, rest, repairs, budget, further)
     if location is None and of_values is not None:
-        location = _locate_two([first, *rest], repairs, deadline, of_values)
+        location = _locate_two([first, *rest], repairs, budget, of_values)
     if special is not None and (location is None or (explains_all and not location.confirmed)):
         return replace(special, cause="")
     return location
 
 
 def _locate_two(
-    replays: Sequence[CaseReplay], repairs: Sequence[Repair], deadline: Deadline, of_values: bool
+    replays: Sequence[CaseReplay], repairs: Sequence[Repair], budget: WorkBudget, of_values: bool
 ) -> FaultLocation | None:
     # Memory is misused, and other values are wrong: two bugs if one edit lets every case use memory correctly, and one
     # at another line corrects these values in every case.
@@ -529,7 +520,7 @@ def _locate_two(
     found: list[FaultLocation] = []
     for sides in parts:
         sides.sort(key=lambda part: not part.is_wrong)
-        location = find_repair(sides[0], sides[1:], repairs, deadline, ()) if sides[0].is_wrong else None
+        location = find_repair(sides[0], sides[1:], repairs, budget, ()) if sides[0].is_wrong else None
         if location is None or location.unexplained:
             return None
         found.append(location)
@@ -542,10 +533,9 @@ def _locate_two(
 
 
 def _locate_in_equations(
-    replays: Callable[..., Iterator[EquationReplay]], cases: Cases, more: Cases, deadline: Deadline
+    replays: Callable[..., Iterator[EquationReplay]], cases: Cases, more: Cases, budget: WorkBudget
 ) -> FaultLocation | None:
     if (first := _if_wrong(replays, cases[0])) is None:
         return None
-    rest = islice(replays(cases, distinctive=True, is_over=deadline.is_over), 1, None)
-    further = replays(more, is_over=deadline.is_over)
-    return find_repair(first, rest, equation_repairs(first.kernel), deadline, further)
+    rest = islice(replays(cases, distinctive=True), 1, None)
+    return find_repair(first, rest, equation_repairs(first.kernel), budget, replays(more))

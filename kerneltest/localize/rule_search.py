@@ -3,7 +3,7 @@
 A rule is a conjunction of properties that all failing subjects have. Subjects are tried one after another, each chosen
 since the rules that fit so far predict different results for it: a threshold is found by bisection, a remainder by its
 true modulus, and a conjunction is believed only if each of its halves alone was refuted. Then a few more subjects must
-fail, or pass, as predicted. Budgets count trials, so that each run finds the same.
+fail, or pass, as predicted. Limits count trials.
 """
 
 import itertools

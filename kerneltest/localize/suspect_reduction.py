@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -15,6 +14,7 @@ from kerneltest.core.ids import BackendId
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import GroupName, Verdict, VerdictKind
+from kerneltest.core.work_budget import WorkBudget
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item, Outcome
@@ -34,7 +34,6 @@ from kerneltest.trace.tracing import without_debugging
 from kerneltest.triage.symptoms import Effect, symptom
 
 REDUCTION_ROUNDS = 2  # of reduction: a smallest case may show that its suspect is two bugs
-_SHRINKING_SHARE = 0.5  # of the time; the rest is for the search for the cause
 _MOST_PER_FAMILY = 4  # cases, failing and passing, on which the best repairs are tried again
 _MOST_FAILING, _MOST_PASSING = 12, 4  # further cases that a repair must fix, and leave right
 
@@ -102,10 +101,11 @@ def _reduce(
     seconds: float,
     first: FaultLocation | None,
 ) -> ReducedSuspect | None:
-    started, findings = time.monotonic(), wrong.keys()
+    findings = wrong.keys()
+    budgets = shrinking, relating, locating = WorkBudget(seconds / 2), WorkBudget(seconds / 2), WorkBudget(seconds)
     own = record.shown.actual
     is_number = own == own and depends_on_memory(item, case, record, cache) is None
-    replays = repaired_replays(first, item.pairing, record.family)
+    replays = repaired_replays(first, item.pairing, family=record.family)
 
     def is_repaired(case: AnyCase) -> bool:
         return first is not None and not any(replay.is_wrong for replay in replays([case]))
@@ -116,7 +116,7 @@ def _reduce(
         # Wrong numbers are not to end as an element that was never written.
         return is_repaired(case) or (is_number and depends_on_memory(item, case, record, cache) is not None)
 
-    found = minimize(item, case, record, cache, _SHRINKING_SHARE * seconds, is_another)
+    found = minimize(item, case, record, cache, shrinking, is_another)
     if found is None:
         return None
     outcome, search, condition, relation = found.outcome, LineSearch(), None, None
@@ -136,7 +136,7 @@ def _reduce(
             find_condition, item, case, found.case, outcome.record, cases, findings, cache, elsewhere
         )
         condition = guard.collect("testing conditions", experiment, None)
-        compare = functools.partial(find_relation, item, found.case, outcome, cases, wrong, cache)
+        compare = functools.partial(find_relation, item, found.case, outcome, cases, wrong, cache, relating)
         relation = relation or guard.collect("comparing wrong values", compare, None)
         also = _similar_cases(case, cases, findings)
         known = {each.id for each in (case, *also)}
@@ -144,7 +144,7 @@ def _reduce(
         pairs = itertools.zip_longest(_spread_over_families(failing, known), _spread_over_families(passing, known))
         more = [each for pair in pairs for each in pair if each is not None]
         locate = functools.partial(
-            locate_fault, item.pairing, found.case, found.outcome, seconds=seconds, also=also, more=more, repaired=first
+            locate_fault, item.pairing, found.case, found.outcome, locating, also=also, more=more, repaired=first
         )
         search = guard.collect("locating the fault", locate, LineSearch())
         still_wrong = set(search.location.unexplained) if search.location is not None else set()
@@ -160,14 +160,14 @@ def _reduce(
         condition=condition,
         relation=relation,
         computed=search.computed,
-        searched=search.complete,
+        searched=not locating.is_cut,
+        late=any(budget.is_late for budget in budgets),
     )
-    left = seconds - (time.monotonic() - started)
-    script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is VerdictKind.BUILD else ""
+    script = _reduced_script(item, found.case, cache, locating) if record.verdict.kind is VerdictKind.BUILD else ""
     return ReducedSuspect(smallest, outcome, script)
 
 
-def _reduced_script(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
+def _reduced_script(item: Item, case: AnyCase, cache: Cache, budget: WorkBudget) -> str:
     lowering = item.backend.lowering_backend() or item.backend.id
     target = TARGETS.get(BackendId.parse(lowering).target)
     if target is None:
@@ -176,7 +176,7 @@ def _reduced_script(item: Item, case: AnyCase, cache: Cache, seconds: float) -> 
         traced = cache.traces.of(item.pairing, case.signature, item.backend)
         lower(traced, target)
     except Failure as failure:
-        found = reduce_program(traced, target, failure, seconds) if failure.does_not_lower else None
+        found = reduce_program(traced, target, failure, budget) if failure.does_not_lower else None
         return found.script if found is not None else ""
     return ""
 

@@ -1,18 +1,18 @@
 """The relation of a suspect's wrong elements to the expected ones, as several of its cases confirm it."""
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kerneltest.core.details import Mismatch
 from kerneltest.core.verdicts import Verdict
+from kerneltest.core.work_budget import COMPILED, WorkBudget
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.runner import run_case
 from kerneltest.judge.mismatch_evidence import output_axes
 from kerneltest.judge.relations import (
+    BudgetSpentError,
     MismatchContext,
-    OutOfTimeError,
     fit_relation,
     relations_of_arguments,
     relations_of_order,
@@ -25,7 +25,6 @@ from kerneltest.records.schema import ConfirmedRelation
 
 _MOST_CASES = 6  # that are run again
 _MOST_ELEMENTS = 1 << 16  # of an output that is looked at
-_SECONDS = 10.0  # after which the search ends with what it has; it takes a tenth as long, and counts bound it
 
 _OF_OUTPUTS = (relations_of_output,)
 _ALL: tuple[Callable[[MismatchContext], Iterator[ValueRelation]], ...] = (
@@ -37,7 +36,13 @@ _ALL: tuple[Callable[[MismatchContext], Iterator[ValueRelation]], ...] = (
 
 
 def find_relation(
-    item: Item, smallest: AnyCase, outcome: Outcome, cases: Sequence[AnyCase], wrong: Mapping[str, int], cache: Cache
+    item: Item,
+    smallest: AnyCase,
+    outcome: Outcome,
+    cases: Sequence[AnyCase],
+    wrong: Mapping[str, int],
+    cache: Cache,
+    budget: WorkBudget,
 ) -> ConfirmedRelation | None:
     """Returns the relation that explains all wrong elements of the smallest case and of some others.
 
@@ -49,16 +54,17 @@ def find_relation(
       cases: all cases of the item's kind.
       wrong: the number of wrong elements of those that are findings of the suspect, by id.
       cache: the run's cache.
+      budget: the search ends with what it has once this is spent.
     """
-    deadline = time.thread_time() + _SECONDS
-    own = _context(item, smallest, outcome, deadline)
+    own = _context(item, smallest, outcome, budget)
     if own is None:
         return None
     branch, contexts = cache.branch(), []
     for case in _chosen([case for case in cases if case.id in wrong], wrong):
-        if time.thread_time() > deadline:
+        if budget.is_over():
             break
-        other = _context(item, case, run_case(item, case, branch), deadline)
+        budget.spend(COMPILED)
+        other = _context(item, case, run_case(item, case, branch), budget)
         if other is not None and other.output == own.output:
             contexts.append(other)
     detail = outcome.record.detail
@@ -78,7 +84,7 @@ def find_relation(
                     confirmed.append(ConfirmedRelation(relation, following, sum(each.shown for each in known)))
                     if all(each.is_complete for each in known):
                         return confirmed[-1]
-    except OutOfTimeError:
+    except BudgetSpentError:
         pass
     return confirmed[0] if confirmed else None
 
@@ -97,7 +103,7 @@ def _chosen(failing: Sequence[AnyCase], wrong: Mapping[str, int]) -> list[AnyCas
     return chosen
 
 
-def _context(item: Item, case: AnyCase, outcome: Outcome, deadline: float) -> MismatchContext | None:
+def _context(item: Item, case: AnyCase, outcome: Outcome, budget: WorkBudget) -> MismatchContext | None:
     comparison, detail, arguments = outcome.comparison, outcome.record.detail, outcome.arguments
     if outcome.record.verdict not in (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH) or comparison is None:
         return None
@@ -105,4 +111,4 @@ def _context(item: Item, case: AnyCase, outcome: Outcome, deadline: float) -> Mi
         return None
     shape, depth = comparison.actual.shape, item.depth
     axes = output_axes(item.pairing, detail.output, detail.gradient_of, shape, depth)
-    return MismatchContext(item.pairing, case.signature, arguments, detail.output, comparison, axes, deadline)
+    return MismatchContext(item.pairing, case.signature, arguments, detail.output, comparison, axes, budget)

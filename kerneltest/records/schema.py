@@ -160,7 +160,8 @@ class Reproducer:
     relation: ConfirmedRelation | None = None  # what wrong elements hold; None if no relation explains them
     # if no fault was located, the lines that only compute wrong values, if few: FILE:LINE
     computed: tuple[str, ...] = ()
-    searched: bool = True  # whether the time sufficed to search for the location of the fault
+    searched: bool = True  # whether the search for the location of the fault ended by itself
+    late: bool = False  # whether time ended a search, so that another run may find more
 
 
 # Mutation scores: how many mutants of its kernel, each with one small bug, a pairing finds.

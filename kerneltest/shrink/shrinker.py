@@ -4,7 +4,6 @@ The order of preference among cases, and why the search ends, are in the docstri
 """
 
 import itertools
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
+from kerneltest.core.work_budget import COMPILED, JUDGED, WorkBudget, oracle_work
 from kerneltest.declare.dims import Dim, dims_in, positions_along
 from kerneltest.declare.pairing import ABSENT, Pairing
 from kerneltest.execute.cache import Cache
@@ -28,6 +28,7 @@ from kerneltest.plan.signatures import Signature, dtype_groups
 from kerneltest.plan.slots import Slot, fill_derived
 from kerneltest.records.evidence import Element
 from kerneltest.records.schema import Record
+from kerneltest.trace.cost_model import estimate_work
 
 # Simpler values: 0 and 1 if the case still fails with them, else small and round numbers.
 #
@@ -322,7 +323,7 @@ def _kind_of_error(actual: Element, expected: Element) -> str:
 
 
 Excludes = Callable[[ExplicitCase, Record], bool]  # whether a case that fails in the same way has another bug
-_SIGNATURE_SHARE = 0.6  # of the time, for signatures before values have had their turn
+_SIGNATURE_SHARE = 0.6  # of the work, for signatures before values have had their turn
 _MAX_FAILED_ATTEMPTS = 100  # consecutive failed attempts after which smaller chunks of elements are not tried
 _ENDS_PROCESSES = (Verdict.HANG, Verdict.CRASH)
 
@@ -334,7 +335,7 @@ class ShrinkResult:
     Attributes:
       nontrivial: number of elements of its array arguments that are neither 0 nor 1.
       attempts: number of cases judged.
-      complete: True if no candidate was left; False if the time was over first.
+      complete: True if no candidate was left; False if the budget was spent first.
     """
 
     case: ExplicitCase
@@ -344,13 +345,13 @@ class ShrinkResult:
     complete: bool
 
 
-class _TimeIsUp(Exception):  # noqa: N818 - not an error
-    # The time of a step of the search is over.
+class _BudgetIsSpent(Exception):  # noqa: N818 - not an error
+    # The work of a step of the search is done.
     pass
 
 
 def minimize(
-    item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float, is_another: Excludes = lambda *_: False
+    item: Item, case: AnyCase, record: Record, cache: Cache, budget: WorkBudget, is_another: Excludes = lambda *_: False
 ) -> ShrinkResult | None:
     """Searches for the smallest case that fails as a finding does, in signature and values.
 
@@ -368,15 +369,15 @@ def minimize(
         arguments = {}
     if arguments is None or record.verdict in _ENDS_PROCESSES:
         return None
-    search = _Search(item, case, record, cache, seconds, is_another)
-    complete = False
-    with suppress(_TimeIsUp):
+    search = _Search(item, case, record, cache, budget, is_another)
+    whole, complete = budget.work, False
+    with suppress(_BudgetIsSpent):
         if not search.fails(case.signature, arguments):
             return None
-        search.seconds = _SIGNATURE_SHARE * seconds
-        with suppress(_TimeIsUp):
+        budget.work = _SIGNATURE_SHARE * whole
+        with suppress(_BudgetIsSpent):
             search.shorten()
-        search.seconds = seconds
+        budget.work = whole
         search.simplify()
         while search.shorten() or search.simplify():
             continue
@@ -386,14 +387,14 @@ def minimize(
 
 class _Search:
     def __init__(
-        self, item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float, is_another: Excludes
+        self, item: Item, case: AnyCase, record: Record, cache: Cache, budget: WorkBudget, is_another: Excludes
     ) -> None:
         self._item, self._record, self._is_another = item, record, is_another
         # Shares the run's pool and journal, but adds to copies, so that nothing is left in the run's cache.
         self._cache = cache.branch()
-        self._started = time.perf_counter()
-        self.seconds = seconds  # until when the next step may go on, since the search began
+        self._budget = budget
         self._seen: set[str] = set()
+        self._work: dict[Signature, float] = {}  # of a run of the kernel, for each signature that is compiled
         self._failing: list[tuple[ExplicitCase, Outcome]] = []
         draw = case.draw if isinstance(case, ExplicitCase) else case.entropy
         self._template = ExplicitCase(
@@ -410,8 +411,8 @@ class _Search:
         case = replace(self._template, signature=signature, arguments=arguments)
         if case.id in self._seen:
             return False
-        if time.perf_counter() - self._started >= self.seconds:
-            raise _TimeIsUp
+        if self._budget.is_over():
+            raise _BudgetIsSpent
         self._seen.add(case.id)
         outcome = self._judge(case)
         if is_same := resembles(self._record, outcome.record) and not self._is_another(case, outcome.record):
@@ -422,6 +423,12 @@ class _Search:
         self.attempts += 1
         outcome = run_case(replace(self._item, dtype=case.signature.dtype), case, self._cache)
         self._cache.expectations.cases.clear()
+        if case.signature not in self._work:
+            self._budget.spend(COMPILED)
+            with suppress(Failure):
+                traced = self._cache.traces.of(self._item.pairing, case.signature, self._item.backend)
+                self._work[case.signature] = estimate_work(traced).seconds
+        self._budget.spend(JUDGED + oracle_work(case.signature.volume) + self._work.setdefault(case.signature, 0.0))
         return outcome
 
     def result(self, complete: bool) -> ShrinkResult | None:

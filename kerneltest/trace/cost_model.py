@@ -1,9 +1,10 @@
 """The work in one call of a kernel, and the lengths of its blocks, from its jaxpr; plans choose cases by both."""
 
 import math
+import operator
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from kerneltest.core.targets import TARGETS
 from kerneltest.trace.jax_compat.jaxprs import Equation, core_meshes, inner_jaxprs
@@ -19,6 +20,7 @@ _SHORT_BLOCK = 16  # elements per iteration of a loop whose number of iterations
 # Seconds on one core, measured on the suites' kernels. JAX's interpreter copies all arrays for each program; the
 # simulator runs each step in Python, for all programs at once.
 _COPIED, _COMPUTED, _STEP = 2e-9, 4e-9, 15e-6
+_OPERATION, _EVALUATED = 6e-6, 5e-9  # a step of one program in NumPy, and an element
 
 _MASKED_COST = 50  # XLA's CPU backend handles masked elements one by one: each costs as much as so many others
 
@@ -29,15 +31,21 @@ class KernelWork:
 
     copied: float = 0.0  # the elements of a call's arrays times the number of its programs
     steps: float = 0.0  # the operations of one program, in sequence
-    computed: float = 0.0  # the elements that all programs compute
+    computed: float = 0.0  # the elements that all programs compute; masked ones count more
+    operations: float = 0.0  # the operations of all programs
+    elements: float = 0.0  # their elements
 
     @property
     def seconds(self) -> float:
         """Estimated run time of the slower one of Pallas' interpreter and the simulator."""
         return _COMPUTED * self.computed + max(_COPIED * self.copied, _STEP * self.steps)
 
+    def numpy_seconds(self, rows: int) -> float:
+        """Estimated time in which NumPy evaluates so many inputs at once."""
+        return _OPERATION * self.operations + _EVALUATED * rows * self.elements
+
     def __add__(self, other: "KernelWork") -> "KernelWork":
-        return KernelWork(self.copied + other.copied, self.steps + other.steps, self.computed + other.computed)
+        return KernelWork(*map(operator.add, astuple(self), astuple(other)))
 
 
 def estimate_work(traced: Traced) -> KernelWork:
@@ -54,8 +62,9 @@ def estimate_call_work(equation: Equation) -> KernelWork:
     programs = math.prod(mapping.grid)
     arrays = [padded_shape(block) for block in mapping.block_mappings]
     unknown = max((max(shape, default=1) for shape in arrays), default=1) / _SHORT_BLOCK
-    steps, computed = _count_body(equation.params["jaxpr"].eqns, unknown)
-    return KernelWork(programs * sum(map(math.prod, arrays)), steps, programs * computed)
+    steps, computed, elements = _count_body(equation.params["jaxpr"].eqns, unknown)
+    copied = programs * sum(map(math.prod, arrays))
+    return KernelWork(copied, steps, programs * computed, programs * steps, programs * elements)
 
 
 # Counts the tensors in the Triton IR, whose indentation shows the loops.
@@ -75,20 +84,24 @@ def _estimate_triton(equation: Equation) -> KernelWork:
     return KernelWork(programs * sum(map(math.prod, shapes)), steps, programs * computed)
 
 
-def _count_body(equations: Sequence[Equation], unknown: float) -> tuple[float, float]:
-    """The numbers of operations and of computed elements; a loop of unknown length counts as `unknown` iterations."""
-    steps = computed = 0.0
+def _count_body(equations: Sequence[Equation], unknown: float) -> tuple[float, float, float]:
+    """The numbers of operations and of their elements, those that are masked counted more and not.
+
+    A loop of unknown length counts as `unknown` iterations.
+    """
+    steps = computed = elements = 0.0
     for equation in equations:
         iterations = {"scan": equation.params.get("length", 1), "while": unknown}.get(primitive_name(equation), 1)
         inner = list(inner_jaxprs(equation))
         for jaxpr in inner:
-            more, elements = _count_body(jaxpr.eqns, unknown)
-            steps, computed = steps + iterations * more, computed + iterations * elements
+            more = (iterations * each for each in _count_body(jaxpr.eqns, unknown))
+            steps, computed, elements = map(operator.add, (steps, computed, elements), more)
         if not inner:
             shapes = (getattr(v.aval, "shape", ()) for v in equation.outvars)
             times = _MASKED_COST if "mask" in primitive_of(equation).parts else 1
-            steps, computed = steps + 1, computed + times * sum(map(math.prod, shapes))
-    return steps, computed
+            made = sum(map(math.prod, shapes))
+            steps, computed, elements = steps + 1, computed + times * made, elements + made
+    return steps, computed, elements
 
 
 # Source lines at which a kernel reads and writes, for tools that report an access without its line.

@@ -20,6 +20,7 @@ from kerneltest.core.failures import (
     underlying_exception,
 )
 from kerneltest.core.verdicts import Verdict
+from kerneltest.core.work_budget import WorkBudget
 from kerneltest.trace.jax_compat.source_lines import equations_being_lowered
 
 
@@ -145,14 +146,14 @@ def test_an_internal_error_says_where_and_what_to_report() -> None:
     assert "injected.py:2 in run" in detail.report_text()
 
 
-def test_evidence_that_raises_or_comes_too_late_is_left_out() -> None:
+def test_evidence_that_raises_or_exceeds_its_budget_is_left_out() -> None:
     failures: list[Failure] = []
-    guard = Guard(failures, 60)
+    guard = Guard(failures, WorkBudget(60))
     assert guard.collect("counting", lambda: 3, 0) == 3
     assert guard.collect("counting", code_of(USERS), None) is None
     assert failures == []
     assert guard.collect("counting", code_of(OURS), None) is None
     assert [failure.verdict for failure in failures] == [Verdict.INTERNAL_ERROR]
-    assert Guard(failures, -1).collect("counting", lambda: 3, 0) == 0
+    assert Guard(failures, WorkBudget(0)).collect("counting", lambda: 3, 0) == 0
     with pytest.raises(OSError, match="full"):
         guard.collect("saving", code_of(OURS, "raise OSError('full')"), None, OSError)

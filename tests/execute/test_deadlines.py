@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,9 +17,9 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
-from kerneltest.core import failures
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
+from kerneltest.core.work_budget import JUDGED
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute import cache, planning
 from kerneltest.execute.cache import Cache
@@ -36,7 +35,6 @@ from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Journal, Phase
 from kerneltest.trace.tracing import trace
 from tests.late import be_late, watched_closely
-from tests.unhurried import GUARD
 
 __all__ = ["watched_closely"]
 
@@ -248,20 +246,14 @@ def test_a_hang_that_compiled_code_drops_is_raised_again(drops: int) -> None:
 
 
 @pytest.mark.parametrize(("left", "share"), [(20.0, 1.0), (0.75, 0.75), (-0.25, -0.25)])
-def test_evidence_of_a_finding_has_at_most_a_second_of_the_time_that_is_left(
-    left: float, share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 64.0
-    clock = SimpleNamespace(thread_time=lambda: now)
-    monkeypatch.setattr(cache, "time", clock)
-    monkeypatch.setattr(failures, "time", clock)
+def test_evidence_of_a_finding_has_at_most_a_second_of_the_work_that_is_left(left: float, share: float) -> None:
     limits = cache.EvidenceLimits(Cache().process, left)
     found: list[str] = []
-    with suppress(MemoryError), GUARD(limits) as guard:
+    with suppress(MemoryError), limits.guard() as guard:
         assert guard.failures is limits.process.internal_failures
-        for seconds in (0.0, 0.5, 0.5, 0.5):
-            now += seconds
-            found.append(guard.collect("looking for evidence", lambda: "found", "late"))
-        raise MemoryError  # the time is spent, however it ends
-    assert found == ["found" if spent <= share else "late" for spent in (0.0, 0.5, 1.0, 1.5)]
-    assert limits.seconds == left - 1.5
+        for work in (0.0, 0.5, 0.25, 0.25):
+            guard.budget.spend(work)
+            found.append(guard.collect("looking for evidence", lambda: "found", "left out"))
+        raise MemoryError  # the work is spent, however it ends
+    assert found == ["found" if spent < share else "left out" for spent in (0.0, 0.5, 0.75, 1.0)]
+    assert limits.work == pytest.approx(left - 1.0 - JUDGED)

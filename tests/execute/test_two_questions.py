@@ -16,8 +16,9 @@ from kerneltest.backends import registry
 from kerneltest.backends.interpret import Interpret
 from kerneltest.core.details import ErrorCause, Mismatch, MismatchCause
 from kerneltest.core.failures import RecoveryWarning
+from kerneltest.execute import formula
 from kerneltest.judge.compare import compare
-from kerneltest.judge.formula import formula_cause, rounding_cause
+from kerneltest.judge.formula import fit_parameters, formula_cause, rounding_cause
 from kerneltest.records.sharpness import Informativeness
 from kerneltest.report.text.suspect_text import describe_suspect
 from kerneltest.triage.symptoms import cause_of
@@ -612,3 +613,19 @@ def test_the_formula_of_a_kernel_that_works_in_place_is_that_of_a_device(factor:
     assert asked
     assert not any(each.unanswered for each in asked)
     assert bool(result.findings) is found
+
+
+def test_a_rounded_constant_is_fitted_once_for_all_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[Any] = []
+
+    def fit(*arguments: Any) -> Any:
+        fits.append(fit_parameters(*arguments))
+        return fits[-1]
+
+    monkeypatch.setattr(formula, "fit_parameters", fit)
+    kernel = lambda x: elementwise(lambda v: v * jnp.bfloat16(0.1).astype(jnp.float32), x)  # noqa: E731
+    pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(5, 33))))(lambda x: x * 0.1)
+    causes = [cause_of(each.record.detail) for each in kt.check(pairing, depth="quick").findings]
+    told = [cause for cause in causes if cause is not None and cause.constants]
+    assert {cause.constants for cause in told} == {("0.1 is rounded to bfloat16",)}
+    assert (len(told) > 9, len(fits)) == (True, 1)

@@ -8,6 +8,7 @@ import numpy as np
 import kerneltest as kt
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
+from kerneltest.core.work_budget import WorkBudget
 from kerneltest.execute.item import Outcome
 from kerneltest.localize.repair_search import LineSearch, locate_fault
 from kerneltest.plan.explicit import ExplicitCase
@@ -50,4 +51,4 @@ def search_case(
         dtypes=dict(signature.dtypes), statics=dict(signature.statics), target="", case=case.id,
         verdict=verdict,
     )  # fmt: skip
-    return locate_fault(pairing, case, Outcome(record), seconds=seconds, **more)
+    return locate_fault(pairing, case, Outcome(record), WorkBudget(seconds), **more)

@@ -1,5 +1,6 @@
 """Fault localisation names the faulty line with the experiment that shows it, and no line without one."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -156,6 +157,8 @@ def test_a_second_bug_is_found_once_the_first_is_repaired() -> None:
     assert grid is not None
     assert (grid.place, grid.confirmed) == (f"kernels/vector_add.py:{_line(twin, 'grid=')}", False)
     assert grid.words.endswith(f"after the change at {mask.place}")
+    by_itself = locate_case(pairing, others[1], repaired=replace(mask, place="elsewhere.py:1", words=""))
+    assert by_itself == mask
 
 
 def _two_bounds(x: jax.Array) -> jax.Array:

@@ -17,13 +17,13 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.source_location import source_line
 from kerneltest.core.targets import TARGETS, Tier
 from kerneltest.core.verdicts import Verdict
+from kerneltest.core.work_budget import WorkBudget
 from kerneltest.execute.item import Outcome
 from kerneltest.localize import repair_search
 from kerneltest.localize.case_replay import MutableKernel
 from kerneltest.localize.edits import after
 from kerneltest.localize.equation_replay import EquationReplay, EvaluatedKernel, equation_replays
 from kerneltest.localize.repair_search import (
-    Deadline,
     LineSearch,
     Repair,
     code_repairs,
@@ -52,6 +52,9 @@ class FakeReplay:
     def case(self) -> Any:
         return SimpleNamespace(id=str(self.number))
 
+    def work(self, patches: int) -> float:
+        return 0.1 * patches
+
     def are_right(self, patches: Sequence[str]) -> list[bool]:
         return [patch in self.repairs for patch in patches]
 
@@ -72,7 +75,7 @@ def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
 ) -> None:
     replays = [FakeReplay(i, ONE if i < repaired else OTHER, most_edits=most) for i in range(10)]
     repairs = [_repair(1, "one"), _repair(2, "neither")]
-    found = find_repair(replays[0], replays[1:], repairs, Deadline(seconds), ())
+    found = find_repair(replays[0], replays[1:], repairs, WorkBudget(seconds), ())
     if split:
         assert found is not None
         assert found.explained == tuple(map(str, range(repaired)))
@@ -99,7 +102,7 @@ def test_a_cause_is_stated_if_all_of_the_cheapest_repairs_undo_it(
         replace(_repair(number, "one"), undone=words, cost=cost)
         for number, (words, cost) in enumerate(zip(undone, costs, strict=True))
     ]
-    found = find_repair(FakeReplay(0, ONE), [FakeReplay(1, ONE)], repairs, Deadline(10), ())
+    found = find_repair(FakeReplay(0, ONE), [FakeReplay(1, ONE)], repairs, WorkBudget(10), ())
     assert found is not None
     assert found.cause == cause
 
@@ -107,22 +110,22 @@ def test_a_cause_is_stated_if_all_of_the_cheapest_repairs_undo_it(
 @pytest.mark.parametrize(("cost", "confirmed"), [(1, False), (2, False), (3, True)])
 def test_another_value_that_fits_by_chance_does_not_unconfirm_a_line(cost: int, confirmed: bool) -> None:
     repairs = [_repair(1, "one"), replace(_repair(1, "one"), literal=False, cost=cost)]
-    found = find_repair(FakeReplay(0, ONE), [FakeReplay(1, ONE)], repairs, Deadline(10), ())
+    found = find_repair(FakeReplay(0, ONE), [FakeReplay(1, ONE)], repairs, WorkBudget(10), ())
     assert found is not None
     assert found.confirmed is confirmed
 
 
 @pytest.mark.parametrize("late", ["rest", "more"])
 def test_a_repair_is_not_confirmed_if_replays_are_missing_for_want_of_time(late: str) -> None:
-    first, deadline = FakeReplay(0, ONE), Deadline(10)
+    first, budget = FakeReplay(0, ONE), WorkBudget(10)
 
     def replays(name: str) -> Iterator[FakeReplay]:
         if name == late:
-            deadline.seconds = -1
-        if not deadline.is_over():
+            budget.spend(10)
+        if not budget.is_over():
             yield FakeReplay(1, ONE)
 
-    found = find_repair(first, replays("rest"), [_repair(1, "one")], deadline, replays("more"))
+    found = find_repair(first, replays("rest"), [_repair(1, "one")], budget, replays("more"))
     assert found is None or not found.confirmed
 
 
@@ -130,16 +133,18 @@ def test_a_search_that_finds_a_line_too_late_says_so(monkeypatch: pytest.MonkeyP
     location = FaultLocation("kernel.py:1", "x * 2", "removing mul fixes the result", False)
 
     def search(*arguments: Any) -> FaultLocation:
-        deadline: Deadline = arguments[-1]
-        deadline.seconds = -1
-        assert deadline.is_over()
+        budget: WorkBudget = arguments[-1]
+        budget.spend(budget.work)
+        assert budget.is_over()
         return location
 
     for name in ("_locate_in_equations", "_locate_in_code"):
         monkeypatch.setattr(repair_search, name, search)
     record: Any = SimpleNamespace(family="", detail=None, tier=Tier.INTERPRET, verdict=Verdict.MISMATCH)
     nothing: Any = None
-    assert locate_fault(nothing, nothing, Outcome(record)) == LineSearch(location, complete=False)
+    budget = WorkBudget(1)
+    assert locate_fault(nothing, nothing, Outcome(record), budget) == LineSearch(location)
+    assert budget.is_cut
 
 
 def _two_sums(x: jax.Array) -> jax.Array:

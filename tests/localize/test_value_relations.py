@@ -9,6 +9,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
+from kerneltest.core.work_budget import WorkBudget
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.item import Item
@@ -123,7 +124,7 @@ def test_what_wrong_elements_hold_is_named_or_nothing_is_claimed(words: str, for
     smallest, *cases = map(_case, range(3))
     outcome = run_case(item, smallest, cache)
     assert outcome.record.verdict.is_finding
-    found = find_relation(item, smallest, outcome, cases, {case.id: 1 for case in cases}, cache)
+    found = find_relation(item, smallest, outcome, cases, {case.id: 1 for case in cases}, cache, WorkBudget())
     assert (found.relation.text() if found is not None else "") == words
 
 

@@ -1,7 +1,6 @@
 """Reduction of a kernel to the smallest part that still does not lower, as a script of plain Pallas."""
 
 import re
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from kerneltest.backends.codegen.tiers import lower_call
 from kerneltest.core.details import Detail, NotBuilt, ResourceExceeded
 from kerneltest.core.failures import Failure, exception_text, format_exception
 from kerneltest.core.targets import Target
+from kerneltest.core.work_budget import LOWERED, WorkBudget
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
 from kerneltest.trace.jaxpr_source import NoSourceError, Variable, lowering_script
@@ -31,8 +31,8 @@ class ReducedProgram:
     line: str  # FILE:LINE of the user's source for the one that fails, or ""
 
 
-def reduce_program(traced: Traced, target: Target, failure: Failure, seconds: float = 5.0) -> ReducedProgram | None:
-    """Returns the smallest part of a kernel that does not lower, as Pallas; None if none is found within `seconds`."""
+def reduce_program(traced: Traced, target: Target, failure: Failure, budget: WorkBudget) -> ReducedProgram | None:
+    """Returns the smallest part of a kernel that does not lower, as Pallas; None if none is found."""
     found = _failing_call(traced, target, failure)
     if found is None:
         return None
@@ -41,7 +41,7 @@ def reduce_program(traced: Traced, target: Target, failure: Failure, seconds: fl
     if not path:
         return None
     kernel = inline_jaxpr(call.equation.params["jaxpr"])
-    search = _ReductionSearch(target, call.grid, _Kind.of(error), time.monotonic() + seconds)
+    search = _ReductionSearch(target, call.grid, _Kind.of(error), budget)
     part = next((part for part in _starts(kernel, path) if search.fails(part)), None)
     if part is None:
         return None
@@ -135,15 +135,16 @@ class _ReductionSearch:
     target: Target
     grid: tuple[int, ...]
     kind: _Kind
-    end: float
+    budget: WorkBudget
 
     def script(self, part: Part, lengths: Mapping[int, int]) -> str:
         return lowering_script(part, self.target, self.grid, lengths)
 
     def fails(self, part: Part, lengths: Mapping[int, int] = MappingProxyType({})) -> bool:
-        """Checks whether a part fails with the kernel's error; never after the time limit."""
-        if time.monotonic() > self.end:
+        """Checks whether a part fails with the kernel's error; never once the budget is spent."""
+        if self.budget.is_over():
             return False
+        self.budget.spend(LOWERED)
         try:
             exec(compile(self.script(part, lengths), "<cut>", "exec"), {"__name__": "__main__"})
         except NoSourceError:

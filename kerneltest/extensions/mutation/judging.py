@@ -456,7 +456,7 @@ class MutationSession:
             own = part.cache
             cache = Cache(ProcessState(self._journal, pool=own.process.pool), tracer=tracer, owner=own.owner)
             cache.expectations = Expectations(cache.process, own.expectations.cases, own.expectations.gradients)
-            cache.evidence.seconds = 0.0
+            cache.evidence.work = 0.0
             if trial.run_values(part, cache, tracer) or trial.run_others(part, cache, tracer):
                 return
 

@@ -103,7 +103,9 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
         computed = ", ".join(suspect.reproducer.computed)
         yield Line(LineKind.PLAIN, f"no tested change corrects the values, which are computed at {computed}")
     if suspect.reproducer is not None and not suspect.reproducer.searched:
-        yield Line(LineKind.PLAIN, "the search for the line was cut short: give it more time with --kt-minimize")
+        yield Line(LineKind.PLAIN, "the search for the line was cut short: raise --kt-minimize for a longer one")
+    if suspect.reproducer is not None and suspect.reproducer.late:
+        yield Line(LineKind.PLAIN, "this machine was too slow for the whole search: another run may find more")
     if folder and evidence.file:
         yield Line(LineKind.COMMAND, repro_command(folder, record.case, record.backend))
     if folder and suspect.reproducer is not None and suspect.reproducer.reduced_script:

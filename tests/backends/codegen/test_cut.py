@@ -25,6 +25,7 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
+from kerneltest.core.work_budget import WorkBudget
 from kerneltest.trace.jaxpr_source import lowering_script
 from kerneltest.trace.tracing import Traced, trace_function
 from kerneltest.trace.walk import inline_jaxpr
@@ -55,7 +56,7 @@ def _failure(traced: Traced) -> Failure:
 
 def _cut(body: Body, *shapes: tuple[int, ...], grid: tuple[int, ...] = ()) -> ReducedProgram:
     traced = _traced(body, *shapes, grid=grid)
-    found = reduce_program(traced, SM_90, _failure(traced))
+    found = reduce_program(traced, SM_90, _failure(traced), WorkBudget())
     assert found is not None
     return found
 
@@ -199,19 +200,20 @@ def test_a_kernel_written_whole_lowers_to_the_same_code() -> None:
 def test_what_lowers_or_fails_otherwise_is_not_cut() -> None:
     fails = _traced(_ten, (64,))
     lowers = _traced(lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...] + 1), (64,))
-    assert reduce_program(lowers, SM_90, _failure(fails)) is None
+    assert reduce_program(lowers, SM_90, _failure(fails), WorkBudget()) is None
     detail = _failure(fails).detail
     assert isinstance(detail, NotBuilt)
-    assert reduce_program(fails, SM_90, Failure(Verdict.UNIMPLEMENTED, replace(detail, primitive="sort"))) is None
-    assert reduce_program(fails, SM_90, Failure(Verdict.COMPILE_ERROR, detail)) is None
-    assert reduce_program(fails, SM_90, _failure(fails), seconds=-1) is None
+    other = Failure(Verdict.UNIMPLEMENTED, replace(detail, primitive="sort"))
+    assert reduce_program(fails, SM_90, other, WorkBudget()) is None
+    assert reduce_program(fails, SM_90, Failure(Verdict.COMPILE_ERROR, detail), WorkBudget()) is None
+    assert reduce_program(fails, SM_90, _failure(fails), WorkBudget(0)) is None
 
 
 def test_no_name_of_a_kernel_is_code() -> None:
     named = Primitive("x; raise SystemExit")
     named.def_abstract_eval(lambda x: x)
     traced = _traced(lambda x_ref, o_ref: o_ref.__setitem__(..., named.bind(x_ref[...])), (16,))
-    assert reduce_program(traced, SM_90, _failure(traced)) is None
+    assert reduce_program(traced, SM_90, _failure(traced), WorkBudget()) is None
     namespace: dict[str, Any] = {"lax": lax}
     text = "def body(x_ref, o_ref): o_ref[...] = lax.cumprod(x_ref[...])"
     exec(compile(text, "a.py\nraise SystemExit", "exec"), namespace)
@@ -225,7 +227,7 @@ def test_double_precision_is_switched_on_where_it_is_on(tmp_path: Path) -> None:
         kernel = trace_function(
             lambda x: [elementwise(lax.cumprod, x)], (ShapeDtype((16,), np.dtype(np.float64)),), "for a test"
         )
-        found = reduce_program(kernel, SM_90, _failure(kernel))
+        found = reduce_program(kernel, SM_90, _failure(kernel), WorkBudget())
     assert found is not None
     assert "jnp.float64" in found.script
     assert "with jax.enable_x64(True), " in found.script
