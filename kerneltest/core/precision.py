@@ -214,6 +214,7 @@ _SIMULATED = _column(
 
 FUNCTIONS = frozenset(_NVIDIA) - frozenset("add subtract multiply square rsqrt".split())
 """The functions whose error the tables have, as NumPy and SciPy call them."""
+NEVER_EXACT = frozenset("exp expm1 log1p tanh expit sin cos tan sinh cosh erf erfc".split())  # except at 0
 
 XLA_CPU = Precision("XLA on a CPU", _XLA_CPU, flushes=True, exact_quotients=True)  # flushes: jax-ml/jax issue 16200
 # Inside Pallas kernels. Functions flush through their approximations (ex2.approx.ftz.f32, sqrt.approx.ftz.f32).

@@ -75,7 +75,6 @@ class Primitive:
     numpy: Callable[..., Any] | None = None
     exact: bool = False  # whether results on small integers, held in floats, are exact in any order of evaluation
     ulps: str | None = None  # the function in `Precision.ulps` that bounds its error; "": it rounds once; None: never
-    never_exact: bool = False  # whether only the result of 0 is representable, though float64 rounds some to 1 or -1
     adds: bool = False  # or subtracts two operands
     multiplies: bool = False
     sums: bool = False  # many terms for each result
@@ -209,26 +208,26 @@ def _table() -> Iterator[Primitive]:
     yield from _function("integer_pow", "", multiplies=True)
     yield from _function("reciprocal", "divide", numpy=np.reciprocal)
     yield from _function("one_minus_square", "")
-    yield from _function("exp", never_exact=True, mistaken_for="exp2 expm1")
+    yield from _function("exp", mistaken_for="exp2 expm1")
     yield from _function("exp2", mistaken_for="exp")
-    yield from _function("expm1", never_exact=True, mistaken_for="exp")
+    yield from _function("expm1", mistaken_for="exp")
     yield from _function("log", mistaken_for="log2 log1p")
     yield from _function("log2", mistaken_for="log")
-    yield from _function("log1p", never_exact=True, mistaken_for="log")
+    yield from _function("log1p", mistaken_for="log")
     yield from _function("sqrt", mistaken_for="x rsqrt")
     yield from _function("rsqrt", numpy=device_operations.rsqrt, mistaken_for="sqrt reciprocal")
     yield from _function("cbrt", fused_only=True)
-    yield from _function("tanh", never_exact=True, fused_only=True, mistaken_for="x logistic")
-    yield from _function("logistic", "expit", numpy=device_operations.logistic, never_exact=True, words="the sigmoid",
+    yield from _function("tanh", fused_only=True, mistaken_for="x logistic")
+    yield from _function("logistic", "expit", numpy=device_operations.logistic, words="the sigmoid",
                          mistaken_for="tanh")  # fmt: skip
-    yield from _function("sin", never_exact=True, mistaken_for="cos")
-    yield from _function("cos", never_exact=True, mistaken_for="sin")
-    yield from _function("tan sinh cosh", never_exact=True)
+    yield from _function("sin", mistaken_for="cos")
+    yield from _function("cos", mistaken_for="sin")
+    yield from _function("tan sinh cosh")
     yield from _function("atan2", "arctan2", mistaken_for="swapped")
     for name in "sin cos tan sinh cosh tanh".split():
         yield from _function(f"a{name}", f"arc{name}")
-    yield from _function("erf", "erf", numpy=device_operations.erf, never_exact=True, mistaken_for="tanh")
-    yield from _function("erfc", "erfc", numpy=None, never_exact=True)
+    yield from _function("erf", "erf", numpy=device_operations.erf, mistaken_for="tanh")
+    yield from _function("erfc", "erfc", numpy=None)
     yield from _function("erf_inv", "erf", numpy=None)
 
     yield from _rows(Kind.CAST, "convert_element_type", exact=True, words="a cast")

@@ -1,5 +1,6 @@
 """What a finding says of wrong values: another formula, too much rounding, or an unstable formula; and what passes."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from tests.found import findings
 from tests.sample import elementwise
 
 COLUMNS = 32
+_erf = np.vectorize(math.erf, otypes=[float])
 
 
 def _rows(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
@@ -339,6 +341,9 @@ CASES = (
     Case("a complement that cancels in float64", lambda x: _complement(x, 1), _sigmoid, UNSTABLE, "float32", 80),
     Case("a wrong one", lambda x: _complement(x, 1.001), _sigmoid, FORMULA | UNSTABLE, "float32", 80),
     Case("a sigmoid that cancels", lambda x: 0.5 + 0.5 * jnp.tanh(x / 2), _sigmoid, UNSTABLE, "float32", 80),
+    Case("1 - tanh, 0 in float64", lambda x: 2 / (1 + jnp.exp(2 * x)), lambda x: 1 - np.tanh(x), RIGHT, "float32", 40),
+    Case("a wrong one", lambda x: 2.1 / (1 + jnp.exp(2 * x)), lambda x: 1 - np.tanh(x), FORMULA, "float32", 40),
+    Case("1 - erf, 0 in float64", lambda x: jax.scipy.special.erfc(x), lambda x: 1 - _erf(x), RIGHT, "float32", 8),
     Case("a mean of integers that overflow", _mean_of_integers, _mean_of_integers, OVERFLOW, "float32", 1e9),
     Case("a sum of integers that overflow", _total_of_integers, _totals, OVERFLOW, "int32", 2**31 - 1, "float32"),
     Case("one that lacks a term", lambda x: _total_of_integers(x, 1), _totals, FORMULA, "int32", 2**31 - 1, "float32"),

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_integer
-from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.core.precision import FLOAT32, NEVER_EXACT, Precision
 from kerneltest.numerics.bounds import magnitude
 from kerneltest.numerics.closed_forms import column_norms
 from kerneltest.numerics.device_operations import multiply_matrices
@@ -262,7 +262,7 @@ class SamplingRules(KernelRules):
             moved = self._perturb(x, beyond) if beyond else x
             if absolute:
                 moved = self._in_rows(moved, moved + absolute * self._noise(moved))
-            rounded = (operands[0] != 0) & np.isfinite(operands[0]) if primitive.never_exact else False
+            rounded = (operands[0] != 0) & np.isfinite(operands[0]) if primitive.ulps in NEVER_EXACT else False
             return self._round(moved, fmt, rounded=rounded, terms=operands if primitive.adds else ())
 
         return round_result
