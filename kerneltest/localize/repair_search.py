@@ -469,8 +469,8 @@ def locate_fault(
     if record.verdict is Verdict.RACE:  # NumPy runs programs one after another: right values there show no race is gone
         searches = searches[1:]
     partly: FaultLocation | None = None
-    for left, search in enumerate(searches if is_interpreted else searches[::-1], 1 - len(searches)):
-        budget.work = _FIRST_SHARE * whole if left else whole
+    for waiting, search in enumerate(searches if is_interpreted else searches[::-1], 1 - len(searches)):
+        budget.work = _FIRST_SHARE * whole if waiting else whole
         location = search([case, *also], more, budget)
         # What repairs only some cases in one way does not repair all of them in the other: those that it does not apply
         # to, since their code differs, count as repaired.
