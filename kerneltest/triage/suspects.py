@@ -182,6 +182,10 @@ class Suspect:
                 return f"{self.effect} {self.subject}"
             case Effect.OUT_OF_BOUNDS if dtype := self._overflowing_dtype():
                 return f"{dtype} offset overflows: {self.subject}"
+            case Effect.NOT_LOWERED if self.subject:
+                return f"{self.subject} {self.effect}"
+            case Effect.TOO_LARGE if self.subject:
+                return f"needs more {self.subject} than the target has"
             case Effect.RACE if self.subject:
                 return f"{self.effect} for {self.subject}"
             case _:

@@ -13,6 +13,7 @@ from kerneltest.core.details import (
     Nondeterministic,
     NotBuilt,
     Race,
+    ResourceExceeded,
     WrongDtype,
 )
 from kerneltest.core.targets import Tier
@@ -96,7 +97,8 @@ def symptom(record: Record) -> Symptom:
     if record.verdict.kind is VerdictKind.BUILD:
         # A device's compiler names no line, or another one than lowering for the same target does.
         cause = essence if record.tier is Tier.DEVICE or not isinstance(detail, NotBuilt) else f"{essence} {place}"
-        return Symptom(Level.BUILD, _not_built(record), place=place, cause=cause)
+        effect, subject = _not_built(record)
+        return Symptom(Level.BUILD, effect, subject, place, cause)
     if isinstance(detail, WrongDtype):
         return Symptom(Level.BROKEN, Effect.OTHER, essence, cause=essence)
     if isinstance(detail, Nondeterministic) and detail.depends_on:
@@ -121,10 +123,13 @@ _MEMORY = {
 }
 
 
-def _not_built(record: Record) -> Effect:
+def _not_built(record: Record) -> tuple[Effect, str]:
     if record.verdict is Verdict.RESOURCE_EXCEEDED:
-        return Effect.TOO_LARGE
-    return Effect.NOT_COMPILED if record.tier in (Tier.COMPILE, Tier.DEVICE) else Effect.NOT_LOWERED
+        return Effect.TOO_LARGE, record.detail.resource if isinstance(record.detail, ResourceExceeded) else ""
+    if record.tier in (Tier.COMPILE, Tier.DEVICE):
+        return Effect.NOT_COMPILED, ""
+    detail = record.detail if record.verdict is Verdict.UNIMPLEMENTED else None
+    return Effect.NOT_LOWERED, detail.primitive if isinstance(detail, NotBuilt) else ""
 
 
 def _level(record: Record, effect: Effect) -> Level:
