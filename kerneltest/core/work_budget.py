@@ -6,7 +6,7 @@ Time ends only a search that takes far longer.
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 EDITED, SIMULATED = 6e-4, 2e-3  # an edit of equations, and of lowered code
 LOWERED, COMPILED = 0.025, 0.1  # a kernel for one signature
@@ -27,15 +27,16 @@ class WorkBudget:
     spent: float = 0.0
     is_cut: bool = False  # whether the search had to end early
     is_late: bool = False  # whether time ended it, so that another run may find more
-    _started: float = field(default_factory=lambda: time.monotonic())
+    _started: float = math.inf  # when it was first asked whether it is over
 
     def spend(self, work: float) -> None:
         """Notes that work is done."""
         self.spent += work
 
     def is_over(self) -> bool:
-        """Returns whether the search has to end."""
-        is_spent = self.spent >= self.work
-        self.is_late |= not is_spent and time.monotonic() - self._started > _PATIENCE * self.work
-        self.is_cut |= is_spent or self.is_late
-        return is_spent or self.is_late
+        """Returns whether the search has to end. If time ends it, the work that it may do counts as done."""
+        self._started = min(self._started, now := time.monotonic())
+        if self.spent < self.work and now - self._started > _PATIENCE * self.work:
+            self.spent, self.is_late = self.work, True
+        self.is_cut |= self.spent >= self.work
+        return self.spent >= self.work

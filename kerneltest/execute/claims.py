@@ -551,9 +551,7 @@ class _Judge:
         self, shares: Callable[[int], tuple[ErrorShare, ...]], number: int, guard: Guard
     ) -> tuple[BudgetPart, ...]:
         self.context.cache.process.enter_phase(Phase.EXPECTING)  # evaluates the oracle again
-        parts: tuple[BudgetPart, ...] = guard.collect(
-            "dividing the error bound", lambda: budget_parts(shares(number)), ()
-        )
+        parts: tuple[BudgetPart, ...] = guard.collect("dividing a bound", lambda: budget_parts(shares(number)), ())
         guard.budget.spend(_EVALUATIONS * oracle_work(self.context.case.signature.volume))
         return parts
 

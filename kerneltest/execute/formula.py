@@ -23,7 +23,7 @@ from kerneltest.oracle.expectation import Expectation
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.kernel_rules import KernelRules
-from kerneltest.trace.batched_interpreter.promoted_kernel import LimitedRules, PromotedKernel, SampleArithmetic
+from kerneltest.trace.batched_interpreter.promoted_kernel import CappedRules, FarRules, PromotedKernel, SampleArithmetic
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Literals, Traced, rounded_literals, written_decimals
 from kerneltest.trace.walk import NARROW, converts_floats_to_integers, narrow_numbers
@@ -85,7 +85,7 @@ class FormulaStore:
         self.right: dict[_Key, FormulaAnswer] = {}
         self.raising: set[Traced] = set()
         self.fits: dict[Hashable, list[Array]] = {}
-        self.overflowing: dict[_Key, bool] = {}
+        self.overflowing: dict[Hashable, bool] = {}
         self.comparisons = BoundedStore[_Key, Sequence[Comparison]](
             _MAX_BYTES, lambda found: sum(c.bytes for c in found)
         )
@@ -263,13 +263,11 @@ class Formula:
         decides = is_float(output) or not converts_floats_to_integers(self.traced.jaxpr.jaxpr)
         return self.traced in self.store.literals and decides
 
-    def overflows_own_dtypes(self) -> bool:
-        """Returns whether a finite intermediate result is too large for the dtype that it has in the kernel."""
-
-        def overflows() -> bool:
-            return self.store.own_kernel(self.traced, LimitedRules).overflows(self.leaves)
-
-        if (key := (self.traced, self.key)) not in self.store.overflowing:
+    def overflows_own_dtypes(self, *, far: bool = False) -> bool:
+        """Returns whether a finite intermediate result is too large, or far too large, for its dtype in the kernel."""
+        key = self.traced, self.key, FarRules if far else CappedRules
+        if key not in self.store.overflowing:
+            overflows = lambda: self.store.own_kernel(self.traced, key[2]).overflows(self.leaves)  # noqa: E731
             self.store.overflowing[key] = _unless_refused(lambda: _explained(overflows), False)
         return self.store.overflowing[key]
 

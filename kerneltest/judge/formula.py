@@ -262,7 +262,7 @@ def own_rounding(
     normwise: bool = False,
     literals: Sequence[Array] = (),
     coarse: Callable[[], Sequence[Sequence[Array]]] = tuple,
-    overflows: Callable[[], bool] = lambda: False,
+    overflows: Callable[..., bool] = lambda: False,
 ) -> OwnRounding | None:
     """Returns how far a kernel's own formula moves when each of its operations is rounded as a machine would.
 
@@ -276,7 +276,7 @@ def own_rounding(
       literals: where the formula is right beyond doubt, if the kernel's constants are its constants, rounded to 16 bits
         as those of the inputs are. Results with these constants are right there.
       coarse: returns the alternatives of each output for a machine that loses `BITS_UNSTABLE` bits.
-      overflows: returns whether a finite number is too large for the kernel's dtypes.
+      overflows: returns whether a finite number is too large for the kernel's dtypes, or `far` too large.
 
     Returns:
       None if there are no samples.
@@ -315,7 +315,7 @@ def own_rounding(
         # Numbers so large that another order of right operations may overflow.
         at_the_end = MOST_UNSTABLE * output.bound >= SPREAD_FACTOR * fmt.unit_roundoff * fmt.overflow
         lost = output.wrong & ~np.isfinite(output.got) & at_the_end
-        if lost.any() and overflows():
+        if lost.any() and overflows() and not overflows(far=True):
             admitted[-1] = np.where(lost, np.inf, admitted[-1])
         if not unstable.any() or arithmetic.precision is None:
             continue

@@ -487,9 +487,10 @@ def _constants(listing: Listing) -> Iterator[CodeChange]:
         if listing.sources[i].primitive in COMPARISONS and not np.isfinite(value):
             continue  # a test for infinities, which JAX writes, too
         literal = bool(re.search(rf"(?<![\w.]){re.escape(format_constant(value))}(?!\w)", text))
+        is_fill = isinstance(value, float) and (value == 0 or not np.isfinite(value))  # and no other number is meant
         seen = {value}
         for key, (meaning, new) in _replacements(listing, i).items():
-            if new not in seen:
+            if new not in seen and (key == f"{new}" or not is_fill):
                 seen |= {new} if isinstance(key, int) else set()
                 phrase = f"changing {format_constant(value)} to {meaning}{format_constant(new)}"
                 # A length may equal the right number by coincidence.
@@ -515,13 +516,9 @@ def _replacements(listing: Listing, i: int) -> dict[str | int, tuple[str, Scalar
     operations = listing.operations
     own, floating = operations[i].attributes["value"], is_float(operations[i].types[0].dtype)
     kind = float if floating else int
-    found: dict[str | int, tuple[str, Scalar]] = {}
-    if floating:
-        found |= {f"{value}": ("", value) for value in common_floats(own)}
-        if own == 0 or not np.isfinite(own):
-            return found  # no other number is meant in place of a fill
-    else:
-        found |= {f"{by:+}": ("", own + by) for by in (1, -1)}
+    found: dict[str | int, tuple[str, Scalar]] = {f"{value}": ("", value) for value in common_floats(own)}
+    if not floating:
+        found = {f"{by:+}": ("", own + by) for by in (1, -1)}
     found |= {name: (f"the length {name}=", kind(length)) for name, length in listing.lengths.items()}
     alike = [j for j in _scalars(listing) if is_float(operations[j].types[0].dtype) == floating]
     found |= {j: ("", kind(operations[j].attributes["value"])) for j in alike}
@@ -530,7 +527,7 @@ def _replacements(listing: Listing, i: int) -> dict[str | int, tuple[str, Scalar
 
 
 def _with_constant(listing: Listing, i: int, key: str | int) -> Edits:
-    _, value = _replacements(listing, i).get(key) or ("", float(key))  # of a fill, fewer values are tried
+    _, value = _replacements(listing, i).get(key) or ("", float(key))  # of a constant that is a fill in the first one
     return _with(listing, i, attributes={"value": value})
 
 

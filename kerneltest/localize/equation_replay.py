@@ -252,7 +252,7 @@ def equation_replays(
         ]
         with convert_exceptions("the evaluation", Verdict.RUNTIME_ERROR):
             replay = EquationReplay(case, variation, kernels[id(traced)], formulas)
-            if len(kernels) > 1 and replay.making > _SHARE * options.get("budget", WorkBudget()).work:
+            if id(traced) != next(iter(kernels)) and replay.making > _SHARE * options.get("budget", WorkBudget()).work:
                 raise Failure(Verdict.UNAVAILABLE, "too large to be replayed with many edits")
             judge(replay)
             return replay

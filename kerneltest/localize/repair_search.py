@@ -265,6 +265,7 @@ _MOST_CANDIDATES = 8  # repairs that are tried on further cases
 _MOST_FURTHER = 32  # of these cases
 # Wrong replays that a repair must fix to be believed to repair one of two bugs, their share, and its highest cost.
 _LEAST_FIXED, _LEAST_SHARE, _MOST_COST = 3, 0.25, 2
+_FIRST_SHARE = 0.6  # of the work, that one way to search may do before the other
 _MOST_LINES = 4  # on which values are computed that are wrong
 
 
@@ -445,7 +446,7 @@ def locate_fault(
       more: cases, failing and passing, on which the repairs that do so are tried.
       repaired: the location of another bug. Changes are also tried in addition to its repair.
     """
-    record, family = outcome.record, outcome.record.family
+    record, family, whole = outcome.record, outcome.record.family, budget.work
     evaluated = partial(equation_replays, pairing, family=family, budget=budget, cache=Cache(), kernels={})
     simulated = partial(case_replays, pairing, family=family, target=target, budget=budget, cache=Cache(), kernels={})
     of_values = record.verdict.kind is VerdictKind.VALUES if record.family not in INVARIANTS else None
@@ -468,7 +469,8 @@ def locate_fault(
     if record.verdict is Verdict.RACE:  # NumPy runs programs one after another: right values there show no race is gone
         searches = searches[1:]
     partly: FaultLocation | None = None
-    for search in searches if is_interpreted else searches[::-1]:
+    for waiting, search in enumerate(searches if is_interpreted else searches[::-1], 1 - len(searches)):
+        budget.work = _FIRST_SHARE * whole if waiting else whole
         location = search([case, *also], more, budget)
         # What repairs only some cases in one way does not repair all of them in the other: those that it does not apply
         # to, since their code differs, count as repaired.

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from kerneltest.core.details import Mismatch
 from kerneltest.core.verdicts import Verdict
@@ -71,7 +72,7 @@ def find_relation(
     is_plain = isinstance(detail, Mismatch) and not detail.gradient_of and not detail.call
     sources = _ALL if is_plain else _OF_OUTPUTS
     confirmed: list[ConfirmedRelation] = []
-    try:
+    with suppress(BudgetSpentError):
         for context in contexts:
             for relation in itertools.chain.from_iterable(each(context) for each in sources):
                 fit = fit_relation(context, relation)
@@ -84,8 +85,6 @@ def find_relation(
                     confirmed.append(ConfirmedRelation(relation, following, sum(each.shown for each in known)))
                     if all(each.is_complete for each in known):
                         return confirmed[-1]
-    except BudgetSpentError:
-        pass
     return confirmed[0] if confirmed else None
 
 

@@ -85,10 +85,7 @@ def _estimate_triton(equation: Equation) -> KernelWork:
 
 
 def _count_body(equations: Sequence[Equation], unknown: float) -> tuple[float, float, float]:
-    """The numbers of operations and of their elements, those that are masked counted more and not.
-
-    A loop of unknown length counts as `unknown` iterations.
-    """
+    """Operations, elements (masked ones count more) and all elements; a loop of unknown length has `unknown` turns."""
     steps = computed = elements = 0.0
     for equation in equations:
         iterations = {"scan": equation.params.get("length", 1), "while": unknown}.get(primitive_name(equation), 1)

@@ -349,6 +349,7 @@ CASES = (
     Case("one that lacks a term", lambda x: _total_of_integers(x, 1), _totals, FORMULA, "int32", 2**31 - 1, "float32"),
     Case("a sum by halves that overflows", _by_halves, _totals, RIGHT, "float32", 3e38),
     Case("a numerator that overflows near the end", lambda x: x * 120 / 127, _fraction, RIGHT, "float32", 3e38),
+    Case("a square that overflows by far", lambda x: x * x / (jnp.abs(x) + 1), _shortened, OVERFLOW, "float32", 3e37),
     Case("a square that overflows", lambda x: x * x / (jnp.abs(x) + 1), _shortened, OVERFLOW, "float32", 1e30),
     Case("a transform that overflows near the end", lambda x: _butterflies(x, jnp), _transform, RIGHT, "float32", 3e38),
     Case("one of another sign", lambda x: _butterflies(x, jnp, -1), _transform, FORMULA, "float32", 1e30),

@@ -234,6 +234,18 @@ def test_values_that_are_right_where_nothing_races_explain_no_race(verdict: Verd
     assert (locate_case(pairing, case, backend="interpret-mosaic-gpu", verdict=verdict) is not None) is found
 
 
+def test_a_constant_that_is_zero_at_another_length_may_be_wrong() -> None:
+    def kernel(x: jax.Array) -> jax.Array:
+        return elementwise(lambda v: v * jnp.float32(v.shape[0] - 4) + v * 0.7, x)
+
+    dims = dict(n=kt.dim(values=(4, 8)))
+    pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=dims)(lambda x: x * len(x) + x * 0.7)
+    first, other = (make_case(pairing, dict(n=n)) for n in (8, 4))
+    found = locate_case(pairing, first, also=[other])
+    assert found is not None
+    assert (found.words, found.unexplained) == ("changing 4 to the length n=8 fixes the result", ())
+
+
 def test_no_line_is_named_if_no_mutant_helps() -> None:
     pairing = TWINS["softmax.fused: the block is one tile"].broken()
     assert locate_case(pairing, make_case(pairing, dict(m=1, n=65)), backend="interpret") is None

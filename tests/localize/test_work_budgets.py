@@ -14,7 +14,11 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.core import work_budget
+from kerneltest.core.work_budget import WorkBudget
+from kerneltest.execute.cache import Cache
+from kerneltest.localize import equation_replay
 from kerneltest.report.text.suspect_text import describe_suspect
+from tests.localize.fault_cases import make_case
 
 
 def slow_down(patch: pytest.MonkeyPatch, factor: float) -> None:
@@ -43,15 +47,18 @@ def _oracle(x: Any) -> Any:
     return shifted / shifted.sum(axis=1, keepdims=True)
 
 
+def _pairing() -> kt.Pairing:
+    dims = dict(m=kt.dim(values=(4,)), n=kt.dim(values=(3, 17)))
+    return kt.oracle_for(_weighted, x=kt.array("m n", "float32"), dims=dims)(_oracle)
+
+
 def found(factor: float) -> list[str]:
     """The text on the suspects that a machine finds if it is slower by a factor."""
-    dims = dict(m=kt.dim(values=(4,)), n=kt.dim(values=(3, 17)))
-    pairing = kt.oracle_for(_weighted, x=kt.array("m n", "float32"), dims=dims)(_oracle)
     with pytest.MonkeyPatch.context() as patch:
         slow_down(patch, factor)
         return [
             "\n".join(describe_suspect(suspect).texts)
-            for suspect in kt.check(pairing, depth="quick", minimize=2).suspects
+            for suspect in kt.check(_pairing(), depth="quick", minimize=2).suspects
         ]
 
 
@@ -67,3 +74,28 @@ def test_time_ends_a_search_that_is_far_too_long_and_the_suspect_says_so(monkeyp
     seconds = itertools.count()
     monkeypatch.setattr(work_budget, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     assert any(late in text for text in found(1))
+
+
+def test_time_counts_from_the_first_question_and_a_share_of_the_work_has_a_share_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(work_budget, "time", SimpleNamespace(monotonic=lambda: now))
+    budget = WorkBudget(1.0)
+    now = 1000.0
+    assert not budget.is_over()
+    now += 40
+    assert budget.is_over()
+    budget.work = 2.0  # as of a search whose first step had half of its work
+    assert not budget.is_over()
+    assert (budget.spent, budget.is_cut, budget.is_late) == (1.0, True, True)
+
+
+def test_a_kernel_is_replayed_however_large_it_is_if_it_is_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(equation_replay, "_SHARE", 0.0)
+    pairing = _pairing()
+    cases = [make_case(pairing, dict(n=n)) for n in (3, 17)]
+    options: Any = dict(family="drawn", budget=WorkBudget(5), cache=Cache(), kernels={})
+    for _ in range(2):
+        replays = [*equation_replay.equation_replays(pairing, cases, distinctive=True, **options)]
+        assert [dict(each.case.signature.dims)["n"] for each in replays] == [3, 3, 3]

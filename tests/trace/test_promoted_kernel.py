@@ -19,7 +19,7 @@ from kerneltest.numerics.rounding_bounds import FORMULA_FORMAT
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.batched_interpreter import promoted_kernel
 from kerneltest.trace.batched_interpreter.promoted_kernel import (
-    LimitedRules,
+    CappedRules,
     PromotedKernel,
     SampleArithmetic,
     SamplingRules,
@@ -196,7 +196,7 @@ def test_a_finite_number_that_is_too_large_for_its_dtype_overflows(function: Any
     kernel = _kernel(function)
     x = np.array([1e5, 2, 3, np.inf], np.float32)
     traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
-    assert PromotedKernel(traced, LimitedRules).overflows([x]) is overflows
+    assert PromotedKernel(traced, CappedRules).overflows([x]) is overflows
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_signed_integer_overflows_unless_it_is_made_of_unwritten_memory(functi
     out = jax.ShapeDtypeStruct(x.shape, jnp.float32)
     kernel = pl.pallas_call(body, grid=(1,), in_specs=[block], out_specs=block, out_shape=out)
     traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
-    assert PromotedKernel(traced, LimitedRules).overflows([x]) is overflows
+    assert PromotedKernel(traced, CappedRules).overflows([x]) is overflows
 
 
 @pytest.mark.parametrize(

@@ -341,8 +341,10 @@ class WideRules(KernelRules):
         return np.dtype(np.int64) if dtype.kind == "i" else super().promoted(dtype)
 
 
-class LimitedRules(WideRules):
+class CappedRules(WideRules):
     """The same; FloatingPointError if a number becomes too large for its dtype in the kernel."""
+
+    room = 1.0  # so many times as large as the dtype's largest number
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         evaluate = super().rule(machine, equation)
@@ -359,11 +361,17 @@ class LimitedRules(WideRules):
                 size = np.abs(result, dtype=np.float64)  # the parts of a complex number are not promoted
                 # Larger integers than products of 32 bits are made of the least one: memory that is never written.
                 most = 2.0**62 if is_integer(result.dtype) else np.inf
-                if ((size >= limit) & (size < most)).any():
+                if ((size >= self.room * limit) & (size < most)).any():
                     raise FloatingPointError(f"{primitive_name(equation)} overflows")
             return results
 
         return check
+
+
+class FarRules(CappedRules):
+    """The same, of numbers so far too large that no other order of right operations explains them."""
+
+    room = 2.0**12
 
 
 class PromotedKernel:
