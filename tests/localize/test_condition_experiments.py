@@ -243,6 +243,7 @@ OF_VALUES: Mapping[str, Inputs] = {
     "the first element of a row of x holds a NaN": lambda x, *_: (x != x)[:, 0].any(),
     "keep holds False and x holds a number over 5": lambda x, y, keep, *_: (x > 5).any() & (~keep).any(),
     "keep holds False; n is longer than its block, 8": lambda x, y, keep, *_: (~keep).any() & (x.shape[1] > 8),
+    "a row of x holds only numbers below -20": lambda x, *_: (x.max(axis=1) < -20).any() & (x.shape[1] > 0),
     "two neighbours in x are equal (some such cases pass)": lambda x, *_: (x[:, -1:] == x[:, -2:-1]).any(),
     "x holds a number of magnitude below 1": lambda x, *_: (abs(x) < 1).any(),
     "the last element of a row of x holds a negative number": lambda x, *_: (x[:, -1] < 0).any(),
