@@ -290,6 +290,18 @@ def test_a_longer_case_tells_a_row_from_a_block_where_a_dim_has_few_lengths() ->
     assert found.inputs == "a row of x holds nothing but zeros"
 
 
+def test_a_row_of_the_least_integer_is_named() -> None:
+    def kernel(x: jax.Array) -> jax.Array:
+        return elementwise(lambda u: jnp.where((u == -128).all(axis=1, keepdims=True), 0, u), x)
+
+    made = kt.oracle_for(kernel, x=kt.array("m n", "int8"), dims=DIMS)(lambda x: x)
+    signature = replace(next(iter(signatures(made, "quick"))), dims=(("m", 5), ("n", 9)))
+    values = {"x": np.full((5, 9), -128, np.int8)}
+    found = _tested(made, ExplicitCase("p", signature, values, family=FAMILIES["normal"]))
+    assert found is not None
+    assert found.inputs == "a row of x holds nothing but the least integer"
+
+
 def test_zeros_that_hide_a_wrong_result_refute_no_condition() -> None:
     def kernel(x: jax.Array, code: jax.Array) -> jax.Array:
         return elementwise(lambda u, c: u * jnp.where((c > 99).any(), 2.0, 1.0), x, code)
