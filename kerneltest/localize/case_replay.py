@@ -314,8 +314,12 @@ def _variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, 
 
 
 def _distinctive_cases(pairing: Pairing, cases: Sequence[AnyCase]) -> Iterator[Case]:
-    # So that a repair cannot pass by coincidence.
-    for signature in list(dict.fromkeys(case.signature for case in cases))[:_SIGNATURES]:
+    # So that a repair cannot pass by coincidence: also with the first case's lengths more than doubled, one at a time.
+    own = cases[0].signature
+    longer = ((own, {n: pairing.dims[n].fit(2 * k + 1)}) for n, k in own.dims)
+    resized = (own.resized(pairing, to) for own, to in longer if all(pairing.dims[n].admits(k) for n, k in to.items()))
+    known = list(dict.fromkeys(case.signature for case in cases))[:_SIGNATURES]
+    for signature in filter(None, (*known, *resized)):
         slots = signature_slots(pairing, signature).values()
         for family in map(FAMILIES.__getitem__, _DISTINCTIVE):
             if any(family.applies(slot) for slot in slots):

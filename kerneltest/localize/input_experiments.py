@@ -9,9 +9,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import jax.numpy as jnp
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float, is_integer, widen
+from kerneltest.core.dtypes import Array, DType, is_float, is_integer, widen
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.special_values import find_special_inputs
 from kerneltest.localize.rule_search import RuleSearch
@@ -25,7 +26,7 @@ from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 from kerneltest.triage.conditions import WITH_EXCEPTIONS
 
 _MOST_TRIED = 40  # values, beside the ordinary ones
-_MOST_VALUES = 200  # of an argument, to choose from
+_MOST_VALUES = 250  # of an argument, to choose from
 _MOST_REFUTING = 8  # planned cases, after which another rule is looked for
 _MOST_BISECTED = 12  # numbers that are tried for a threshold
 
@@ -84,13 +85,20 @@ _OF_ROWS: Mapping[str, tuple[Callable[[Array], Array], int]] = {
     ),
 }  # fmt: skip
 # Of numbers: how they are measured, whether a failing one is above a limit or below, and the cost.
-_OF_MAGNITUDE = ("largest", "smallest")
+_OF_MAGNITUDE, _OF_WHOLE_ROWS = ("largest", "smallest"), ("row is over", "row is below")
 _MEASURES: Mapping[str, tuple[Callable[[Array], float], int, int]] = {
-    "greatest": (lambda wide: float(wide.max()), 1, 2),
-    "least": (lambda wide: float(wide.min()), -1, 2),
-    "largest": (lambda wide: float(np.abs(wide).max()), 1, 3),
-    "smallest": (lambda wide: float(np.abs(wide).min()), -1, 3),
+    "greatest": (lambda wide: float(np.nanmax(wide)), 1, 2),
+    "least": (lambda wide: float(np.nanmin(wide)), -1, 2),
+    "largest": (lambda wide: float(np.nanmax(np.abs(wide))), 1, 3),
+    "smallest": (lambda wide: float(np.nanmin(np.abs(wide))), -1, 3),
+    "row is over": (lambda wide: float(np.nan_to_num(wide.min(axis=-1, initial=np.inf), nan=-np.inf).max()), 1, 4),
+    "row is below": (lambda wide: float(np.nan_to_num(wide.max(axis=-1, initial=-np.inf), nan=np.inf).min()), -1, 4),
 }
+
+
+def _ends(dtype: DType) -> tuple[Array, Array]:
+    info = jnp.iinfo(dtype)
+    return np.asarray(info.min, dtype), np.asarray(info.max, dtype)
 
 
 def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> _Facts:
@@ -129,9 +137,12 @@ def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> 
             if _ELEMENTS[name][0](elements).any():
                 costs[_Fact(_HOLDS_IN, own, (part, name))] = 3
         costs |= {_Fact(words, own): cost for words, (holds, cost) in _OF_ROWS.items() if holds(wide).any()}
-    numbers = wide[~np.isnan(wide)]
-    sizes = {(path, name): measure(numbers) for name, (measure, _, _) in _MEASURES.items() if numbers.size}
-    return _Facts(costs, sizes)
+        ends = zip(("least", "greatest"), _ends(values.dtype), strict=True) if is_whole else ()
+        rows = (name for name, end in ends if (values == end).all(axis=-1).any())
+        costs |= {_Fact("a row of {0} holds nothing but the {1} integer", own, (name,)): 2 for name in rows}
+    measures = _MEASURES.items() if not np.isnan(wide).all() else ()
+    measured = ((name, measure) for name, (measure, _, _) in measures if wide.ndim or name not in _OF_WHOLE_ROWS)
+    return _Facts(costs, {(path, name): measure(wide) for name, measure in measured})
 
 
 def _facts_of_two(one: str, other: str, mine: Array, its: Array) -> Iterator[tuple[_Fact, int]]:
@@ -164,13 +175,15 @@ class _Threshold:
 
     def text(self) -> str:
         path, measure = self.key
+        holds = f"a row of {path} holds only" if measure in _OF_WHOLE_ROWS else f"{path} holds a"
+        number = "numbers" if measure in _OF_WHOLE_ROWS else "number"
         if self.passing == 0 and self.sign > 0:
-            return f"{path} holds a {'number other than 0' if measure == 'largest' else 'positive number'}"
+            return f"{holds} {f'{number} other than 0' if measure == 'largest' else f'positive {number}'}"
         of = "magnitude " if measure in _OF_MAGNITUDE else ""
         if _length(self.failing) <= _length(self.passing):
-            return f"{path} holds a number of {of}{self.failing:.6g} or {'more' if self.sign > 0 else 'less'}"
+            return f"{holds} {number} of {of}{self.failing:.6g} or {'more' if self.sign > 0 else 'less'}"
         which = "over" if self.sign > 0 else "below"
-        return f"{path} holds a number {f'of {of}' if of else ''}{which} {self.passing:.6g}"
+        return f"{holds} {number} {f'of {of}' if of else ''}{which} {self.passing:.6g}"
 
 
 def _length(number: float) -> tuple[bool, bool, int]:
@@ -283,7 +296,7 @@ def _values_to_try(slot: Slot, own: Array, families: Iterable[Family]) -> Iterat
             yield family.fill(slot, rng, targeted=True)
     bases = bases if slot.size and not slot.kind.jointly_constrained else []
     for base, (number, value) in itertools.product(bases, enumerate(_elements(slot))):  # special ones fill parts
-        yield from itertools.islice(_inserted(slot, base, value), None if number < _SPECIALS else 1)
+        yield from itertools.islice(_inserted(slot, base, value), None if number < _SPECIALS else 2)
 
 
 def _elements(slot: Slot) -> Iterator[Array]:
@@ -295,6 +308,8 @@ def _elements(slot: Slot) -> Iterator[Array]:
         last = slot.end - (not slot.kind.includes_end)
         near = sorted({end + by for end in ends for by in (-1, 0, 1)})
         yield from (np.asarray(number).astype(slot.dtype) for number in near if slot.least <= number <= last)
+    if slot.kind.is_data and is_integer(slot.dtype):
+        yield from (end for end in _ends(slot.dtype) if slot.nearest(float(end)) == end)
     for number in _NUMBERS if slot.kind.is_data else ():
         if np.isfinite(number):
             value = slot.nearest(number)
@@ -307,12 +322,13 @@ def _elements(slot: Slot) -> Iterator[Array]:
 
 
 def _inserted(slot: Slot, base: Array, value: Array) -> Iterator[Array]:
-    # At the start, in the middle, at the end, in a row, in the first block of a row, and in the second.
+    # At the start, in a row, in the middle, at the end, in the first block of a row, and in the second.
     length = slot.shape[-1] if slot.shape else 1
     block = min(slot.block, length)
     last = slot.size - length
-    parts = [slice(0, 1), slice(slot.size // 2, slot.size // 2 + 1), slice(slot.size - 1, slot.size)]
-    parts += [slice(last, last + length), slice(last, last + block), slice(last + block, last + min(2 * block, length))]
+    parts = [slice(0, 1), slice(last, last + length), slice(slot.size // 2, slot.size // 2 + 1)]
+    parts += [slice(slot.size - 1, slot.size), slice(last, last + block)]
+    parts += [slice(last + block, last + min(2 * block, length))]
     for part in parts:
         changed = base.copy()
         changed.reshape(-1)[part] = value
@@ -548,14 +564,16 @@ class _Insertion:
     def __init__(self, found: _Threshold, base: _Base, changed: Arguments) -> None:
         self._base, self._changed, (self._path, measure) = base, changed, found.key
         self.slot, own = base.slots[self._path], np.asarray(widen(base.case.arguments[self._path]), np.float64)
-        measured = np.abs(own) if measure in _OF_MAGNITUDE else own
-        self._place = int(np.argmax(np.where(np.isfinite(own), found.sign * measured, -np.inf)))
+        measured = np.where(np.isfinite(own), found.sign * (np.abs(own) if measure in _OF_MAGNITUDE else own), -np.inf)
+        width = own.shape[-1] if measure in _OF_WHOLE_ROWS else 1
+        first = width * int(np.argmax(measured.reshape(-1, width).min(axis=1)))
+        self._place = slice(first, first + width)
 
     def fails(self, number: float) -> bool | None:
         values = self._changed[self._path].copy()
         values.reshape(-1)[self._place] = self.slot.nearest(number)
         repaired = self.slot.repair(self.slot.coerce(values))
-        is_as_wanted = float(widen(repaired.reshape(-1)[self._place])) == number
+        is_as_wanted = bool((widen(repaired.reshape(-1)[self._place]) == number).all())
         return self._base.fails({**self._changed, self._path: repaired}) if is_as_wanted else None
 
     def fails_everywhere(self, number: float) -> bool | None:

@@ -1,5 +1,6 @@
 """The repairs of a kernel, the search for those that make failing cases right, and the line on which they agree."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -321,13 +322,21 @@ def find_repair(
     best = [repair for repair, left in zip(best, still_wrong, strict=True) if len(left) == fewest]
     location = _location(best)
     if not fewest:
-        return replace(location, confirmed=location.confirmed and certain and untried <= {location.place})
+        is_sure = location.confirmed and certain and _has_several_lengths(wrong, replays)
+        return replace(location, confirmed=is_sure and untried <= {location.place})
     # A repair that was not tried may repair all, so that these are not two bugs.
     if not complete or not _explains_a_part(len(wrong), fewest):
         return None
     unexplained = next(left for left in still_wrong if len(left) == fewest)
     explained = dict.fromkeys(replay.case.id for replay in wrong if replay.case.id not in unexplained)
     return replace(location, confirmed=False, explained=tuple(explained), unexplained=tuple(unexplained))
+
+
+def _has_several_lengths(wrong: Iterable[Replay], replays: Iterable[Replay]) -> bool:
+    # Whether wrong replays have several lengths of each dim of which replays do, beside 1: any number fits one length.
+    failing, tried = ({pair for each in some for pair in each.case.signature.dims} for some in (wrong, replays))
+    failed, several = (Counter(name for name, length in pairs if length != 1) for pairs in (failing, tried))
+    return all(failed[name] != 1 for name, count in several.items() if count > 1)
 
 
 def _try_repairs(

@@ -1,7 +1,7 @@
 """The relation of a suspect's wrong elements to the expected ones, as several of its cases confirm it."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from kerneltest.core.details import Mismatch
@@ -47,7 +47,8 @@ def find_relation(
 ) -> ConfirmedRelation | None:
     """Returns the relation that explains all wrong elements of the smallest case and of some others.
 
-    At least one case has enough different values to show it, and the wrong elements of all others follow it.
+    At least one case has enough different values to show it, and the wrong elements of all others follow it. Those that
+    do have several lengths along its axis if the cases have: at one length, many relations fit by chance.
 
     Args:
       item: of the finding that the smallest case was made from.
@@ -80,12 +81,20 @@ def find_relation(
                     continue
                 fits = [fit_relation(each, relation) for each in (own, *contexts)]
                 known = [each for each in fits if each is not None]
-                following = sum(each.explained > 0 for each in known)
-                if len(known) == len(fits) and following > 1:
-                    confirmed.append(ConfirmedRelation(relation, following, sum(each.shown for each in known)))
+                following = [
+                    c for c, f in zip((own, *contexts), fits, strict=True) if f is not None and f.explained > 0
+                ]
+                is_general = _has_several_lengths(following, relation) or not _has_several_lengths(cases, relation)
+                if len(known) == len(fits) and len(following) > 1 and is_general:
+                    confirmed.append(ConfirmedRelation(relation, len(following), sum(each.shown for each in known)))
                     if all(each.is_complete for each in known):
                         return confirmed[-1]
     return confirmed[0] if confirmed else None
+
+
+def _has_several_lengths(cases: Iterable[AnyCase | MismatchContext], relation: ValueRelation) -> bool:
+    # Along the relation's axis; one element has no other place.
+    return len({dict(case.signature.dims).get(relation.axis) for case in cases} - {1}) > 1
 
 
 # Cases of different signatures and families: structural ones first, whose values are exact, and of these the ones with

@@ -4,8 +4,9 @@ A pattern is a region of indices along one axis. It is stated if every finding i
 those that could show otherwise are wrong at each of its indices.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kerneltest.core.verdicts import GroupName
@@ -96,6 +97,7 @@ _REGIONS = (
         "only below index {number} of {axis}", lambda n, b, k: _up_to(min(k, n)), lambda bits, *_: bits.bit_length()
     ),
 )
+_OF_LENGTHS = _REGIONS[-4:]  # whose number may be the length of another dim, or one less, as with windows
 
 
 def common_pattern(findings: Sequence[Record], smallest: Record | None = None) -> str:
@@ -126,24 +128,31 @@ def _by_axis(values: Sequence[Record], shown: Sequence[Record]) -> Iterator[str]
         telling = [i for i, axis in enumerate(known[: len(values)]) if axis.runs != ()]
         # A family that disturbs the argument at one place makes a pattern of its own.
         ordinary = any(values[i].group in _OF_ALL_ELEMENTS for i in telling)
-        if (ordinary or len({values[i].family for i in telling}) > 1) and (words := _along(name, known, telling)):
+        is_said = ordinary or len({values[i].family for i in telling}) > 1
+        if is_said and (words := _along(name, known, [record.dims for record in shown], telling)):
             found += 1
             yield words.removeprefix("only ") if found > 1 else words
 
 
-def _along(name: str, axes: Sequence[AxisFootprint], telling: Sequence[int]) -> str:
-    cases = {(axis.length, axis.block, axis.bits) for axis in axes}
-    known = [(axes[i].length, axes[i].block, axes[i].bits or 0) for i in telling]
-    if any(bits is None for _, _, bits in cases) or (len(set(known)) < 2 and len(cases) > 1):
+def _along(name: str, axes: Sequence[AxisFootprint], dims: Sequence[Mapping[str, int]], telling: Sequence[int]) -> str:
+    cases = [(axis.length, axis.block, axis.bits or 0) for axis in axes]
+    known = [cases[i] for i in telling]
+    if any(axis.bits is None for axis in axes) or (len({*known}) < 2 and len({*cases}) > 1):
         return ""
+    regions = [each for each in _REGIONS if not each.blocked or all(block > 1 for _, block, _ in cases)]
+    numbers: list[tuple[_Region, int | str, Sequence[int]]] = [
+        (region, number, [number] * len(cases))
+        for region in regions
+        for number, _ in Counter(region.number(bits, n, b) for n, b, bits in known).most_common(_MOST_NUMBERS)
+    ]
+    for dim, less in itertools.product((dim for dim in dims[0] if dim != name), (0, 1)):
+        lengths = [max(0, each.get(dim, 0) - less) for each in dims]
+        numbers += [(region, f"{dim} - 1" if less else dim, lengths) for region in _OF_LENGTHS]
     best, words = _FILLED * len(known), ""
-    for region in _REGIONS:
-        if region.blocked and any(block < 2 for _, block, _ in cases):
-            continue
-        fitting = Counter(region.number(bits, n, b) for n, b, bits in known)
-        for number, _ in fitting.most_common(_MOST_NUMBERS):
-            if all((bits or 0) & ~region.bits(n, b, number) == 0 for n, b, bits in cases):
-                filled = sum(bits == region.bits(n, b, number) for n, b, bits in known)
-                if filled > best or (filled == best and not words):
-                    best, words = filled, region.words.format(axis=name, number=number)
+    for region, number, by_case in numbers:
+        inside = [region.bits(n, b, k) for (n, b, _), k in zip(cases, by_case, strict=True)]
+        if all(bits & ~own == 0 for (_, _, bits), own in zip(cases, inside, strict=True)):
+            filled = sum(cases[i][2] == inside[i] for i in telling)
+            if filled > best or (filled == best and not words):
+                best, words = filled, region.words.format(axis=name, number=number)
     return words

@@ -243,6 +243,7 @@ OF_VALUES: Mapping[str, Inputs] = {
     "the first element of a row of x holds a NaN": lambda x, *_: (x != x)[:, 0].any(),
     "keep holds False and x holds a number over 5": lambda x, y, keep, *_: (x > 5).any() & (~keep).any(),
     "keep holds False; n is longer than its block, 8": lambda x, y, keep, *_: (~keep).any() & (x.shape[1] > 8),
+    "a row of x holds only numbers below -20": lambda x, *_: (x.max(axis=1) < -20).any() & (x.shape[1] > 0),
     "two neighbours in x are equal (some such cases pass)": lambda x, *_: (x[:, -1:] == x[:, -2:-1]).any(),
     "x holds a number of magnitude below 1": lambda x, *_: (abs(x) < 1).any(),
     "the last element of a row of x holds a negative number": lambda x, *_: (x[:, -1] < 0).any(),
@@ -287,6 +288,18 @@ def test_a_longer_case_tells_a_row_from_a_block_where_a_dim_has_few_lengths() ->
     found = _tested(same, ExplicitCase("p", signature, values, family=FAMILIES["normal"]))
     assert found is not None
     assert found.inputs == "a row of x holds nothing but zeros"
+
+
+def test_a_row_of_the_least_integer_is_named() -> None:
+    def kernel(x: jax.Array) -> jax.Array:
+        return elementwise(lambda u: jnp.where((u == -128).all(axis=1, keepdims=True), 0, u), x)
+
+    made = kt.oracle_for(kernel, x=kt.array("m n", "int8"), dims=DIMS)(lambda x: x)
+    signature = replace(next(iter(signatures(made, "quick"))), dims=(("m", 5), ("n", 9)))
+    values = {"x": np.full((5, 9), -128, np.int8)}
+    found = _tested(made, ExplicitCase("p", signature, values, family=FAMILIES["normal"]))
+    assert found is not None
+    assert found.inputs == "a row of x holds nothing but the least integer"
 
 
 def test_zeros_that_hide_a_wrong_result_refute_no_condition() -> None:

@@ -185,6 +185,15 @@ def test_a_constant_that_is_wrong_at_its_definition_is_not_confirmed_elsewhere()
     assert not found.confirmed
 
 
+def test_a_number_that_fits_the_length_of_a_case_is_refuted_at_a_longer_one() -> None:
+    def kernel(x: jax.Array) -> jax.Array:
+        return elementwise(lambda u: u * jnp.minimum(jnp.arange(u.shape[0]), 1), x)
+
+    pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"))(lambda x: x * np.arange(len(x)))
+    found = locate_case(pairing, make_case(pairing, dict(n=3)), backend="interpret")
+    assert found is None or found.words != "changing 1 to 2 fixes the result"
+
+
 def _clamped(x: jax.Array) -> jax.Array:
     def body(x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = jnp.maximum(x_ref[...], 0.0)

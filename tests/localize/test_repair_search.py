@@ -47,10 +47,11 @@ class FakeReplay:
     kernel: object = field(default_factory=object)
     together: int = 1
     most_edits: int = 2
+    length: int = 1
 
     @property
     def case(self) -> Any:
-        return SimpleNamespace(id=str(self.number))
+        return SimpleNamespace(id=str(self.number), signature=SimpleNamespace(dims=(("n", self.length),)))
 
     def work(self, patches: int) -> float:
         return 0.1 * patches
@@ -111,6 +112,15 @@ def test_a_cause_is_stated_if_all_of_the_cheapest_repairs_undo_it(
 def test_another_value_that_fits_by_chance_does_not_unconfirm_a_line(cost: int, confirmed: bool) -> None:
     repairs = [_repair(1, "one"), replace(_repair(1, "one"), literal=False, cost=cost)]
     found = find_repair(FakeReplay(0, ONE), [FakeReplay(1, ONE)], repairs, WorkBudget(10), ())
+    assert found is not None
+    assert found.confirmed is confirmed
+
+
+@pytest.mark.parametrize(("lengths", "confirmed"), [((3, 3), False), ((3, 4), True)])
+def test_a_repair_of_one_length_among_several_is_not_confirmed(lengths: tuple[int, int], confirmed: bool) -> None:
+    first, other = (FakeReplay(number, ONE, length=length) for number, length in enumerate(lengths))
+    right = FakeReplay(2, ONE, is_wrong=False, length=2)
+    found = find_repair(first, [other, right], [_repair(1, "one")], WorkBudget(10), ())
     assert found is not None
     assert found.confirmed is confirmed
 

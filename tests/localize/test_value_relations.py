@@ -21,7 +21,7 @@ from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
 from tests.sample import elementwise
 
-M, N = 4, 25  # three blocks, and one element
+M, N = 4, 25  # three blocks, and one element, of the first case; others have more rows and blocks
 Formula = Callable[..., jax.Array]  # of x, y, keep, count and mode
 
 
@@ -63,12 +63,14 @@ RELATIONS: dict[str, Formula] = {
     "as if x and y were exchanged": lambda x, y, *a: right(y, x, *a),
     "as if mode were n": lambda x, y, k, c, mode: right(x, y, k, c, "n"),  # an option with the name of a dim
     "as if y were read at index 0 of n": lambda x, y, *a: jnp.where(
-        jnp.arange(M)[:, None] == 1, right(x, jnp.broadcast_to(y[:, :1], y.shape), *a), right(x, y, *a)
+        jnp.arange(x.shape[0])[:, None] == 1, right(x, jnp.broadcast_to(y[:, :1], y.shape), *a), right(x, y, *a)
     ),
 }
+AT_ONE_LENGTH = "rows past the second read as the second, which is the row before the third"
 WITHOUT_WORDS: dict[str, Formula] = {
     "a sine": lambda *a: jnp.sin(right(*a)),
     "an infinity, which is near no number": lambda *a: jnp.full_like(right(*a), -jnp.inf),
+    AT_ONE_LENGTH: lambda x, y, *a: right(x, y[jnp.minimum(jnp.arange(x.shape[0]), 1)], *a),
     "infinities among right elements": lambda x, *a: jnp.where(jnp.arange(x.shape[1]) < 9, jnp.inf, right(x, *a)),
 }
 
@@ -87,16 +89,16 @@ def test_the_length_that_stands_for_an_option_is_named() -> None:
     assert suspect.headline == "wrong values: as if step were k"
 
 
-def _case(number: int) -> ExplicitCase:
+def _case(number: int, m: int, n: int) -> ExplicitCase:
     rng = np.random.default_rng(number)
     arrays = {
-        "x": rng.normal(size=(M, N)).astype(np.float32),
-        "y": rng.normal(size=(M, N)).astype(np.float32),
-        "keep": rng.random((M, N)) < 0.6,
-        "count": rng.integers(8, 20, M).astype(np.int32),
+        "x": rng.normal(size=(m, n)).astype(np.float32),
+        "y": rng.normal(size=(m, n)).astype(np.float32),
+        "keep": rng.random((m, n)) < 0.6,
+        "count": rng.integers(8, 20, m).astype(np.int32),
     }
     dtypes = tuple((path, value.dtype.name) for path, value in arrays.items())
-    signature = Signature((("m", M), ("n", N)), dtypes, (("mode", "twice"),), "float32")
+    signature = Signature((("m", m), ("n", n)), dtypes, (("mode", "twice"),), "float32")
     return ExplicitCase("p", signature, arrays, family=FAMILIES["normal"], draw=str(number))
 
 
@@ -113,7 +115,7 @@ def test_what_wrong_elements_hold_is_named_or_nothing_is_claimed(words: str, for
     @kt.oracle_for(
         kernel, x=kt.array("m n", "float32"), y=kt.array("m n", "float32"), keep=kt.mask("m n"),
         count=kt.lengths("m", up_to="n"), mode=kt.static("twice", "n"),
-        dims={"m": kt.dim(maximum=M), "n": kt.dim(block=8, maximum=N)},  # no long signatures, which are traced first
+        dims={"m": kt.dim(maximum=6), "n": kt.dim(block=8, maximum=41)},  # no long signatures, which are traced first
     )  # fmt: skip
     def pairing(x: np.ndarray, y: np.ndarray, keep: np.ndarray, count: np.ndarray, mode: str) -> np.ndarray:
         inside = np.arange(x.shape[1]) < count[:, None]
@@ -121,10 +123,12 @@ def test_what_wrong_elements_hold_is_named_or_nothing_is_claimed(words: str, for
 
     (interpret,) = resolve(["interpret"])
     item, cache = Item("p", pairing, "p", interpret, "float32", FuzzGroup(), RunSettings()), Cache()
-    smallest, *cases = map(_case, range(3))
+    is_short = formula is WITHOUT_WORDS[AT_ONE_LENGTH]
+    smallest, *cases = (_case(i, 3 if is_short else M + i, N + 8 * i) for i in range(3))
     outcome = run_case(item, smallest, cache)
     assert outcome.record.verdict.is_finding
-    found = find_relation(item, smallest, outcome, cases, {case.id: 1 for case in cases}, cache, WorkBudget())
+    wrong, passing = {case.id: 1 for case in cases}, _case(3, 2, N)
+    found = find_relation(item, smallest, outcome, [*cases, passing], wrong, cache, WorkBudget())
     assert (found.relation.text() if found is not None else "") == words
 
 

@@ -32,6 +32,10 @@ def _each(region: Any, *lengths: int) -> list[Record]:
     return [_along(n, 8, region(n)) for n in lengths]
 
 
+def _by_window(region: Any) -> list[Record]:
+    return [replace(_along(n, 8, region(n, k)), dims={"n": n, "k": k}) for n, k in ((20, 3), (24, 5), (9, 2), (24, 9))]
+
+
 def _but_one(record: Record) -> list[Record]:
     return [record, *_each(lambda n: range(n - 4, n), 21, 23), _along(22, 8, [19, 21])]
 
@@ -57,6 +61,9 @@ PATTERNS = {
     "the last few": (_each(lambda n: range(n - 5, n), 20, 26), "only at the last 5 indices of n"),
     "from one on": (_each(lambda n: range(5, n), 20, 26), "only from index 5 of n on"),
     "up to one": (_each(lambda n: range(5), 20, 26), "only below index 5 of n"),
+    "before a window is full": (_by_window(lambda n, k: range(k - 1)), "only below index k - 1 of n"),
+    "past the last full window": (_by_window(lambda n, k: range(n - k + 1, n)), "only at the last k - 1 indices of n"),
+    "past a length": (_by_window(lambda n, k: range(k, n)), "only from index k of n on"),
     "long axes": (_each(lambda n: range(32, n), 1000, 70_000), "only from index 32 of n on"),
     "every element": (_each(range, 1, 20, 24), "every element"),
     "filled in three of four": (_but_one(_along(20, 8, range(16, 20))), "only at the last 4 indices of n"),
