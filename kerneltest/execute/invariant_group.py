@@ -201,7 +201,8 @@ class InvariantGroup(Group):
             passing = item.record(Verdict.PASS, case=case)
             return judge_claims(context, passing, claims, with_evidence=with_evidence)
 
-        judge_unchecked = functools.partial(judge, unchecked, with_evidence=False)
+        def judge_unchecked() -> Outcome:
+            return judge(unchecked, with_evidence=False)
 
         def judge_on_fast_path() -> Outcome:
             checked_executable(context)
