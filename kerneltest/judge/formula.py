@@ -312,9 +312,9 @@ def own_rounding(
         if literals:
             unstable &= ~(_follows(each, output, most, fmt) & literals[number])
         admitted.append(np.where(unstable, np.minimum(stable, own[-1]), own[-1]))
-        # Numbers so large that another order of right operations may overflow.
+        # Numbers so large that another order of right operations may overflow. Float16 is too narrow for sums anywhere.
         at_the_end = MOST_UNSTABLE * output.bound >= SPREAD_FACTOR * fmt.unit_roundoff * fmt.overflow
-        lost = output.wrong & ~np.isfinite(output.got) & at_the_end
+        lost = output.wrong & ~np.isfinite(output.got) & at_the_end & (fmt.max_exponent >= FLOAT32.max_exponent)
         if lost.any() and overflows() and not overflows(far=True):
             admitted[-1] = np.where(lost, np.inf, admitted[-1])
         if not unstable.any() or arithmetic.precision is None:
