@@ -40,6 +40,7 @@ class _Region:
     # the number of the region that fits some indices, by these, the axis' length and its block
     number: _Numbers = lambda bits, length, block: 0
     blocked: bool = False  # whether it needs blocks of more than one element
+    windowed: bool = False  # whether the number may be another dim's length or one less, as the edge of a window is
 
 
 def _first(bits: int, *_: int) -> int:
@@ -86,18 +87,21 @@ _REGIONS = (
         lambda bits, n, b: _first(bits) // b,
         blocked=True,
     ),
-    _Region("only at index {number} of {axis}", lambda n, b, k: _up_to(n) & 1 << k, _first),
+    _Region("only at index {number} of {axis}", lambda n, b, k: _up_to(n) & 1 << k, _first, windowed=True),
     _Region(
         "only at the last {number} indices of {axis}",
         _but(lambda n, b, k: _up_to(n - k)),
         lambda bits, n, b: n - _first(bits),
+        windowed=True,
     ),
-    _Region("only from index {number} of {axis} on", _but(lambda n, b, k: _up_to(k)), _first),
+    _Region("only from index {number} of {axis} on", _but(lambda n, b, k: _up_to(k)), _first, windowed=True),
     _Region(
-        "only below index {number} of {axis}", lambda n, b, k: _up_to(min(k, n)), lambda bits, *_: bits.bit_length()
+        "only below index {number} of {axis}",
+        lambda n, b, k: _up_to(min(k, n)),
+        lambda bits, *_: bits.bit_length(),
+        windowed=True,
     ),
 )
-_OF_LENGTHS = _REGIONS[-4:]  # whose number may be the length of another dim, or one less, as with windows
 
 
 def common_pattern(findings: Sequence[Record], smallest: Record | None = None) -> str:
@@ -147,7 +151,7 @@ def _along(name: str, axes: Sequence[AxisFootprint], dims: Sequence[Mapping[str,
     ]
     for dim, less in itertools.product((dim for dim in dims[0] if dim != name), (0, 1)):
         lengths = [max(0, each.get(dim, 0) - less) for each in dims]
-        numbers += [(region, f"{dim} - 1" if less else dim, lengths) for region in _OF_LENGTHS]
+        numbers += [(region, f"{dim} - 1" if less else dim, lengths) for region in _REGIONS if region.windowed]
     best, words = _FILLED * len(known), ""
     for region, number, by_case in numbers:
         inside = [region.bits(n, b, k) for (n, b, _), k in zip(cases, by_case, strict=True)]
