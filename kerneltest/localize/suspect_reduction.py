@@ -33,6 +33,8 @@ from kerneltest.shrink.shrinker import minimize
 from kerneltest.trace.tracing import without_debugging
 from kerneltest.triage.symptoms import Effect, symptom
 
+# Groups whose cases are reduced if there are no others: they have no sizes, or call the kernel in ways of their own.
+_LEAST_TELLING = (GroupName.PROOFS, GroupName.INVARIANTS, GroupName.PRODUCTION)
 REDUCTION_ROUNDS = 2  # of reduction: a smallest case may show that its suspect is two bugs
 _MOST_PER_FAMILY = 4  # cases, failing and passing, on which the best repairs are tried again
 _MOST_FAILING, _MOST_PASSING = 12, 4  # further cases that a repair must fix, and leave right
@@ -56,11 +58,13 @@ def reduce_suspect(
     parts = {(item.name, item.group.name): item for item in items}
     # What the repair of a known smallest case leaves wrong, if anything, has another bug.
     left = {case: each.fault for each in known if each.fault is not None for case in each.fault.unexplained}
-    numbers = [each for each in findings if symptom(each).effect is Effect.WRONG]  # NaN may follow from these
-    record = min(
-        [each for each in findings if each.case in left] or numbers or findings,
-        key=lambda each: (each.group == GroupName.PROOFS, sum(each.dims.values()), each.group != GroupName.STRUCTURAL),
-    )
+
+    def preference(finding: Record) -> tuple[bool, bool, int, bool]:
+        follows = symptom(finding).effect is not Effect.WRONG  # NaN may follow from wrong numbers
+        length = sum(finding.dims.values())
+        return finding.group in _LEAST_TELLING, follows, length, finding.group != GroupName.STRUCTURAL
+
+    record = min([each for each in findings if each.case in left] or findings, key=preference)
     item = parts[record.item, record.group]
     cache.switch_to(item.pairing, item.dtype)
 

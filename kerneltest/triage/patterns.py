@@ -156,7 +156,10 @@ def _along(name: str, axes: Sequence[AxisFootprint], dims: Sequence[Mapping[str,
     for region, number, by_case in numbers:
         inside = [region.bits(n, b, k) for (n, b, _), k in zip(cases, by_case, strict=True)]
         if all(bits & ~own == 0 for (_, _, bits), own in zip(cases, inside, strict=True)):
-            filled = sum(cases[i][2] == inside[i] for i in telling)
+            filling = [i for i in telling if cases[i][2] == inside[i]]
+            if isinstance(number, str) and len({by_case[i] for i in filling}) < 2:
+                continue  # a number fits as well as the dim
+            filled = len(filling)
             if filled > best or (filled == best and not words):
                 best, words = filled, region.words.format(axis=name, number=number)
     return words

@@ -91,9 +91,7 @@ class Suspect:
     @property
     def tested(self) -> ConfirmedCondition | None:
         """The condition that experiments confirmed; None if there is none, or if a finding does not fulfil it."""
-        tested = self.reproducer.condition if self.reproducer is not None else None
-        excluded = set(tested.excluded) if tested is not None else set()
-        return None if any({record.signature, record.case} & excluded for record in self.findings) else tested
+        return _tested(self.reproducer, self.findings) if self.reproducer is not None else None
 
     @property
     def clauses(self) -> tuple[str, str]:
@@ -278,6 +276,12 @@ class Suspect:
         )
 
 
+def _tested(reproducer: Reproducer, findings: Iterable[Record]) -> ConfirmedCondition | None:
+    tested = reproducer.condition
+    excluded = set(tested.excluded) if tested is not None else set()
+    return None if any({record.signature, record.case} & excluded for record in findings) else tested
+
+
 _EXPLAINED = 0.8  # share of the findings that a diagnosis must explain; fewer do by chance
 
 
@@ -407,7 +411,11 @@ def _suspect(
     mine = [record for record in findings if record.backend == backend]
     failing, bad = {record.signature for record in mine}, {record.case for record in mine}
     reproduced = [known[key] for r in findings if (key := (r.pairing, r.backend, r.case)) in known]
-    reproducer = min(reproduced, key=lambda found: (found.fault is None, found.nontrivial), default=None)
+    reproducer = min(
+        reproduced,
+        key=lambda found: (found.fault is None, _tested(found, findings) is None, found.nontrivial),
+        default=None,
+    )
     covered = [*findings, *([reproducer.record] if reproducer is not None else [])]
     tried = signatures_tried(here, mine, cluster.level, run.most_basic)
     cases = Counter(record.backend for record in records if record.verdict.is_judgement)
