@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
-from kerneltest.core.verdicts import Verdict
+from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.core.work_budget import WorkBudget
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
@@ -295,6 +295,15 @@ def test_wrong_numbers_do_not_end_as_an_element_that_was_never_written() -> None
     reduced = reduce_suspect([item], [record], cache, LONG)
     assert reduced is not None
     assert (reduced.reproducer.record.dims["n"], reduced.reproducer.relation is None) == (2, True)
+
+
+@pytest.mark.parametrize("group", ["invariants", "production", "proofs"])
+def test_a_finding_that_no_edit_can_be_tried_on_is_reduced_only_if_there_is_no_other(group: str) -> None:
+    item, _, record, cache = first_finding(make_pairing(two_bugs, same), verdict="mismatch")
+    other = replace(record, case="f" * 16, group=GroupName(group), dims={"n": 1})
+    reduced = reduce_suspect([item], [other, record], cache, LONG)
+    assert reduced is not None
+    assert reduced.reproducer.origin == record.case
 
 
 def test_the_budget_is_checked_before_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:

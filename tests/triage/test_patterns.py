@@ -32,8 +32,11 @@ def _each(region: Any, *lengths: int) -> list[Record]:
     return [_along(n, 8, region(n)) for n in lengths]
 
 
-def _by_window(region: Any) -> list[Record]:
-    return [replace(_along(n, 8, region(n, k)), dims={"n": n, "k": k}) for n, k in ((20, 3), (24, 5), (9, 2), (24, 9))]
+_WINDOWS = ((20, 3), (24, 5), (9, 2), (24, 9))
+
+
+def _by_window(region: Any, lengths: Iterable[tuple[int, int]] = _WINDOWS) -> list[Record]:
+    return [replace(_along(n, 8, region(n, k)), dims={"n": n, "k": k}) for n, k in lengths]
 
 
 def _but_one(record: Record) -> list[Record]:
@@ -64,6 +67,7 @@ PATTERNS = {
     "before a window is full": (_by_window(lambda n, k: range(k - 1)), "only below index k - 1 of n"),
     "past the last full window": (_by_window(lambda n, k: range(n - k + 1, n)), "only at the last k - 1 indices of n"),
     "past a length": (_by_window(lambda n, k: range(k, n)), "only from index k of n on"),
+    "past one length": (_by_window(lambda n, k: range(min(n, k)), ((2, 1), (3, 1), (2, 16), (3, 17))), ""),
     "long axes": (_each(lambda n: range(32, n), 1000, 70_000), "only from index 32 of n on"),
     "every element": (_each(range, 1, 20, 24), "every element"),
     "filled in three of four": (_but_one(_along(20, 8, range(16, 20))), "only at the last 4 indices of n"),

@@ -269,6 +269,16 @@ def test_findings_that_do_not_fulfil_a_tested_condition_are_another_suspect(
     assert (suspects[0].condition == "n is at most 48") is (len(sizes) > 1)
 
 
+def test_of_several_smallest_cases_one_whose_condition_all_findings_fulfil_is_shown() -> None:
+    records = _run(_tail)
+    first, second, *_, last = [r for r in records if r.verdict.is_finding]
+    records = [replace(r, group="invariants") if r is last else r for r in records]
+    narrow, wide = ConfirmedCondition("n is 1", 9, (last.case,)), ConfirmedCondition("n is odd", 9, ())
+    smallest = [Reproducer(first.case, first, 0, 9, True, condition=narrow)]
+    smallest += [Reproducer(second.case, first, 3, 9, True, condition=wide)]
+    assert [each.condition for each in _of(records, *smallest)] == ["n is odd"]
+
+
 @pytest.mark.parametrize(
     ("evidence", "fault", "title"),
     [
