@@ -266,7 +266,7 @@ _MOST_CANDIDATES = 8  # repairs that are tried on further cases
 _MOST_FURTHER = 32  # of these cases
 # Wrong replays that a repair must fix to be believed to repair one of two bugs, their share, and its highest cost.
 _LEAST_FIXED, _LEAST_SHARE, _MOST_COST = 3, 0.25, 2
-_FIRST_SHARE = 0.6  # of the work, that one way to search may do before the other
+_FIRST_SHARE = 0.75  # of the work, that one way to search may do before the other
 _MOST_LINES = 4  # on which values are computed that are wrong
 
 
