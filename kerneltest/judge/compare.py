@@ -303,7 +303,7 @@ _FEW = 64  # wrong elements to test before all of them
 class OutputAxis:
     """One axis of an output."""
 
-    name: str  # its dim, or `axis0`, `axis1`, ... if that is unknown
+    name: str  # its dim, or `axis 0`, `axis 1`, ... if that is unknown
     length: int  # number of elements along it
     block: int | None  # the dim's block length; None if it has none
 

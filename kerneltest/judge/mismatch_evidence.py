@@ -137,7 +137,7 @@ def mismatch_evidence(
     """
     pairing, arguments, comparison = mismatch.pairing, mismatch.arguments, mismatch.comparison
     output, shape, index = mismatch.output, comparison.actual.shape, comparison.worst_index
-    unnamed = tuple(OutputAxis(f"axis{i}", length, None) for i, length in enumerate(shape))
+    unnamed = tuple(OutputAxis(f"axis {i}", length, None) for i, length in enumerate(shape))
     find_axes = functools.partial(output_axes, pairing, output, gradient_of, shape, depth)
     axes = guard.collect("naming the axes of the output", find_axes, unnamed)
     diagnose_it = functools.partial(diagnose, replace(mismatch, axes=axes), is_gradient=bool(gradient_of))
@@ -194,7 +194,7 @@ def output_axes(
         str, pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, len(shape), depth)
     )
     return tuple(
-        OutputAxis(name or f"axis{i}", length, pairing.dims[name].block if name in pairing.dims else None)
+        OutputAxis(name or f"axis {i}", length, pairing.dims[name].block if name in pairing.dims else None)
         for i, (name, length) in enumerate(zip(named, shape, strict=True))
     )
 

@@ -178,7 +178,7 @@ class Pattern:
 class AxisFootprint:
     """The indices along one axis of an output at which any element is wrong."""
 
-    axis: str  # the dim, or `axis0`, `axis1`, ... if that is unknown
+    axis: str  # the dim, or `axis 0`, `axis 1`, ... if that is unknown
     length: Count
     block: Count  # the kernel's block length along the axis, in elements; 0 for none
     # where they start and end, in turns; () for all indices, and None where there are too many to record
