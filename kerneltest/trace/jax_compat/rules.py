@@ -52,7 +52,7 @@ def _is_table(value: Mapping[Any, Any]) -> bool:
 def _at_depth(tables: list[Any], depth: int = _DEPTH) -> Iterator[Mapping[Any, Any]]:
     for table in tables:
         yield table
-        if depth > 1:
+        if depth > 1 and not isinstance(next(iter(table), None), Primitive):  # of which all values are rules
             yield from _at_depth([inner for inner in list(table.values()) if isinstance(inner, dict)], depth - 1)
 
 
