@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, DType, float_format, is_float
+from kerneltest.core.dtypes import DType, float_format, is_float
 from kerneltest.numerics import products
 from kerneltest.numerics.rounding_model import fits
 from kerneltest.numerics.samples import (
@@ -390,49 +390,27 @@ def cast(array: SampledArray, dtype: DType) -> Operand:
     return array.with_samples(samples).record("cast", (array,))
 
 
-def _axis_rule(name: str, apply: Callable[..., Array]) -> None:
-    """Registers a function that rearranges axes; `apply` takes all samples, the array's shape, and other arguments."""
+# A function that rearranges axes. What is a view of one sample is a view of all samples.
+def _rearrangement(name: str) -> Rule:
+    func = getattr(np, name)
 
     def rearrange(array: Operand, *args: Operand, **kwargs: Option) -> Operand:
         if not isinstance(array, SampledArray):
             raise UntrackedError(f"np.{name} of {type(array).__name__}")
-        made = array.with_samples(apply(array.samples, array.shape, *args, **kwargs))
-        return made.record("moved", (), func=getattr(np, name), args=(array, *args), kwargs=kwargs, tracked=[array])
+        samples, first = array.samples, func(array.samples[0], *args, **kwargs)
+        if np.may_share_memory(first, samples):
+            strides = (samples.strides[0], *first.strides)
+            moved = np.lib.stride_tricks.as_strided(first, (len(samples), *first.shape), strides)
+        else:
+            moved = np.stack([func(each, *args, **kwargs) for each in samples])
+        made = array.with_samples(moved)
+        return made.record("moved", (), func=func, args=(array, *args), kwargs=kwargs, tracked=[array])
 
-    RULES[name] = rearrange
-
-
-def _reshape_samples(s: Array, old: tuple[int, ...], shape: Operand, order: str = "C", **kwargs: Option) -> Array:
-    new = np.empty(old, bool).reshape(shape).shape
-    if order == "F":  # the reshape in C order of all axes reversed
-        return s.transpose(0, *range(len(old), 0, -1)).reshape(len(s), *new[::-1]).transpose(0, *range(len(new), 0, -1))
-    return s.reshape(len(s), *new)
-
-
-_axis_rule("reshape", _reshape_samples)
-_axis_rule("ravel", lambda s, old, order="C": _reshape_samples(s, old, -1, order))
-_axis_rule(
-    "transpose",
-    lambda s, shape, axes=None: s.transpose(
-        0, *(1 + a % len(shape) for a in (axes if axes is not None else range(len(shape))[::-1]))
-    ),
-)
-_axis_rule("matrix_transpose", lambda s, shape: s.swapaxes(-1, -2))
-_axis_rule("swapaxes", lambda s, shape, a, b: s.swapaxes(1 + a % len(shape), 1 + b % len(shape)))
-_axis_rule(
-    "moveaxis",
-    lambda s, shape, *axes: np.moveaxis(s, *([1 + a % len(shape) for a in np.atleast_1d(each)] for each in axes)),
-)
-_axis_rule("expand_dims", lambda s, shape, axis: s.reshape(len(s), *np.expand_dims(np.empty(shape, bool), axis).shape))
-_axis_rule("squeeze", lambda s, shape, axis=None: s.reshape(len(s), *np.squeeze(np.empty(shape, bool), axis).shape))
+    return rearrange
 
 
-def _broadcast_samples(s: Array, old: tuple[int, ...], shape: Operand) -> Array:
-    new = np.broadcast_to(np.empty(old, bool), shape).shape
-    return np.broadcast_to(s.reshape(len(s), *(1,) * (len(new) - len(old)), *old), (len(s), *new))
-
-
-_axis_rule("broadcast_to", _broadcast_samples)
+_REARRANGING = "reshape ravel transpose matrix_transpose swapaxes moveaxis expand_dims squeeze broadcast_to"
+RULES |= {_name: _rearrangement(_name) for _name in _REARRANGING.split()}
 
 
 @rule("where")
