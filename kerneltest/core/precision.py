@@ -6,6 +6,7 @@ Each backend names its `Precision` from this table. reports/precision/README.md 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -85,23 +86,17 @@ class Precision:
         """Returns the largest relative error of rounding an operand of a matrix product; 0 if it is not rounded."""
         return (1 + self.truncates) * self.dot_input[dtype].unit_roundoff if dtype in self.dot_input else 0.0
 
+    def but(self, words: str, **changes: Any) -> "Precision":
+        """Returns an arithmetic with other fields, which `words` add to its name."""
+        return replace(self, name=f"{self.name}, {words}", **changes)
+
     def with_exact_dots(self) -> "Precision":
         """Returns the arithmetic of a kernel that requests `highest` precision of its products: operands are kept."""
-        return replace(self, name=f"{self.name}, exact products", dot_input={}) if self.dot_input else self
-
-    def with_truncated_operands(self) -> "Precision":
-        """Returns the arithmetic of Triton, which ignores low bits of float32 operands (measured on an H200)."""
-        if self.truncates or not self.dot_input:
-            return self
-        return replace(self, name=f"{self.name}, truncated operands", truncates=True)
-
-    def with_atomic_additions(self) -> "Precision":
-        """Returns the arithmetic of a kernel that adds floats by atomic operations."""
-        return replace(self, name=f"{self.name}, atomic", flushes=True) if self.flushes_atomics else self
+        return self.but("exact products", dot_input={}) if self.dot_input else self
 
     def with_wide_products(self) -> "Precision":
         """Returns the arithmetic of a kernel in which no product has an operand that it rounded to 16 bits."""
-        return replace(self, name=f"{self.name}, wide products", narrow_products=False)
+        return self.but("wide products", narrow_products=False)
 
     def with_approximations(self, functions: Mapping[str, float]) -> "Precision":
         """Returns the arithmetic of a kernel that approximates functions, each with some relative error."""
@@ -111,16 +106,11 @@ class Precision:
     def never_exact(self) -> "Precision":
         """Returns the arithmetic of a machine that rounds even results that are representable."""
         inexact = {name: replace(ulps, relative=ulps.relative + 2.0**-20) for name, ulps in self.ulps.items()}
-        return replace(self, name=f"{self.name}, never exact", ulps=inexact, exact_quotients=False)
+        return self.but("never exact", ulps=inexact, exact_quotients=False)
 
     def losing(self, bits: int) -> "Precision":
         """Returns the arithmetic of a machine whose results are shorter by some bits."""
-        return replace(self, name=f"{self.name}, less {bits} bits", bits_lost=bits)
-
-    def with_dots_in(self, dtype: str) -> "Precision":
-        """Returns the arithmetic of a kernel that names the dtype to which operands of its products are rounded."""
-        fmt = float_format(parse_dtype(dtype))
-        return replace(self, name=f"{self.name}, {dtype} products", dot_input={"float32": fmt})
+        return self.but(f"less {bits} bits", bits_lost=bits)
 
     def combine(self, other: "Precision") -> "Precision":
         """Returns the arithmetic of a kernel that runs partly in `other`: the larger errors, and either's flushing."""

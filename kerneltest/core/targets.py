@@ -50,11 +50,6 @@ class Target:
         return self.id
 
     @property
-    def triton_backend(self) -> str:
-        """Triton's name of the platform: `cuda` or `hip`."""
-        return "hip" if self.platform == "rocm" else self.platform
-
-    @property
     def compute_capability(self) -> str:
         """`9.0` for sm_90, and "" for other platforms."""
         return f"{self.arch // 10}.{self.arch % 10}" if isinstance(self.arch, int) else ""

@@ -6,20 +6,15 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import ClassVar, Protocol
 
-from kerneltest.core.dtypes import Array, FloatFormat, float_format, parse_dtype
+import numpy as np
+
+from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.failures import DeclarationError
 from kerneltest.core.precision import FLOAT32, FUNCTIONS
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import Dim
-from kerneltest.numerics.bounds import Bound, Limit, OracleCase
-from kerneltest.numerics.closed_forms import (
-    conditioned_bounds,
-    inner_product_bound,
-    reduction_bound,
-    reference_bounds,
-    specified_bounds,
-    ulp_bounds,
-)
+from kerneltest.numerics.bounds import Bound, Limit, OracleCase, distance, gamma, magnitude, scale_magnitudes
+from kerneltest.numerics.closed_forms import conditioned_bounds, operand_chains
 from kerneltest.numerics.rounding_bounds import RoundingLimit, joined_bounds
 
 Leaves = Mapping[str, ArrayArgument]
@@ -68,7 +63,7 @@ class Tolerance(Protocol):
         ...
 
 
-# The error models behind `kt.tolerance`, whose functions describe their fields; `kerneltest.numerics` computes bounds.
+# The error models behind `kt.tolerance`, whose functions describe their fields.
 
 
 class _Model:
@@ -86,7 +81,7 @@ class Exact(_Model):
     asks_formula = True
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        return specified_bounds(measured.values, 0.0, relative=False)
+        return tuple(Bound(np.zeros(value.shape)) for value in measured.values)
 
     def __str__(self) -> str:
         return "exact"
@@ -151,9 +146,28 @@ class Conditioned(_Model):
         return f"conditioned(factor={self.factor:g}, compute={self.compute}{over})"
 
 
+_EPILOGUE = 8  # roundings of functions applied to the sum
+
+
 @dataclass(frozen=True, slots=True)
 class Dot(_Model):
-    """The model of `kt.tolerance.dot`: `inner_product_bound`."""
+    """The model of `kt.tolerance.dot`: inner products, followed by a function of bounded slope.
+
+    Each dim of `over` ties two operands together. Operands that are tied, directly or through others, form a chain and
+    are multiplied in any order; chains are added. `k n` of x[m, k], y[k, n], z[n, p] is `(x @ y) @ z`, and of
+    x[m, k], y[k, p], v[m, n], w[n, p] it is `x @ y + v @ w`.
+
+    `|error| <= slope * sum ((1 + v)^(2 q) - 1 + gamma_(k + 8)(u)) |A||B|...`, with q products in a chain, v the unit
+    roundoff of the format to which a backend rounds the operands of each (TF32 for float32 on a GPU unless the kernel
+    requests more, else 0), u that of the format in which products of products are kept, and k the sum of the contracted
+    lengths along a chain and of the chains. Eight more roundings are for functions applied to the sum. The bound is
+    infinite where |A||B|... exceeds the range of that format, since a partial sum may overflow, and where an operand
+    overflows when a backend rounds it, as the largest float32 number does in TF32.
+
+    Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1 (inner products, any order of
+    summation), lemma 3.3 and section 3.5 (products of products: |A||B||C| and the sum of the gammas); Blanchard,
+    Higham, Lopez, Mary, Pranesh, "Mixed Precision Block Fused Multiply-Add", 2020, for operands rounded on input.
+    """
 
     over: tuple[str, ...]
     accumulate: str = "float32"
@@ -177,18 +191,28 @@ class Dot(_Model):
         if self.precision and self.precision not in measured.statics:
             raise DeclarationError(f"dot(precision={self.precision!r}): the kernel has no static argument of this name")
         (value,) = measured.values
-        return (
-            inner_product_bound(
-                {path: measured.leaves[path] for path in measured.declared},
-                {path: tuple(map(str, leaf.shape)) for path, leaf in measured.declared.items()},
-                self.over,
-                _format(self.accumulate, measured),
-                value.shape,
-                slope=self.slope,
-                output=self.output,
-                exact_operands=bool(self.precision) and measured.statics[self.precision].lower() == "highest",
-            ),
+        fmt = _format(self.accumulate, measured)
+        operands = {path: measured.leaves[path] for path in measured.declared}
+        dims = {path: tuple(map(str, leaf.shape)) for path, leaf in measured.declared.items()}
+        chains = list(operand_chains(operands, dims, self.over))
+        terms = max(chain.terms for chain in chains) + len(chains) - 1 + _EPILOGUE
+        kept = self.output.split() or list(dict.fromkeys(dim for chain in chains for dim in chain.outer))
+        products, rounded, underflows = (
+            np.asarray(sum(parts)) for parts in zip(*(chain.magnitudes(kept) for chain in chains), strict=True)
         )
+        summing = gamma(terms, fmt.unit_roundoff)
+        fixed, rounded = scale_magnitudes(summing, products), scale_magnitudes(1 + summing, rounded)
+        overflows = max(chain.largest_intermediate for chain in chains) > min(fmt.overflow, TF32.overflow)
+        fixed = self.slope * np.where((products > fmt.overflow) | overflows, np.inf, fixed)
+        if fixed.shape != value.shape:
+            raise DeclarationError(
+                f"dot({' '.join(self.over)!r}) gives shape {fixed.shape}, the oracle {value.shape}; say which dims the "
+                "output has, as in kt.tolerance.dot(..., output='b m n')"
+            )
+        roundings = self.slope * terms * max(chain.underflow_growth for chain in chains)
+        if self.precision and measured.statics[self.precision].lower() == "highest":
+            return (Bound(fixed, roundings=roundings, accumulate=fmt),)
+        return (Bound(fixed, self.slope * rounded, self.slope * underflows, roundings, fmt),)
 
     def __str__(self) -> str:
         return f"dot(over={' '.join(self.over)}, accumulate={self.accumulate}, slope={self.slope:g})"
@@ -215,7 +239,10 @@ class Each(_Model):
 
 @dataclass(frozen=True, slots=True)
 class Ulp(_Model):
-    """The model of `kt.tolerance.ulp`: `ulp_bounds`."""
+    """The model of `kt.tolerance.ulp`.
+
+    Source: the definition of an ulp in Muller et al., Handbook of Floating-Point Arithmetic, 2nd ed., section 2.3.
+    """
 
     n: float
     compute: str = "float32"
@@ -224,7 +251,9 @@ class Ulp(_Model):
         return "" if self.n > 0 else f"ulp({self.n:g}) allows no error: use exact()"
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        return ulp_bounds(measured.values, self.n, _format(self.compute, measured))
+        fmt = _format(self.compute, measured)
+        errors = (self.n * 2 * fmt.unit_roundoff * magnitude(value) for value in measured.values)
+        return tuple(Bound(error, roundings=2 * self.n, accumulate=fmt) for error in errors)
 
     def __str__(self) -> str:
         return f"ulp({self.n:g}, compute={self.compute})"
@@ -232,7 +261,15 @@ class Ulp(_Model):
 
 @dataclass(frozen=True, slots=True)
 class Reduction(_Model):
-    """The model of `kt.tolerance.reduction`: `reduction_bound`. Unlike `Conditioned`, it allows terms of both signs."""
+    """The model of `kt.tolerance.reduction`. Unlike `Conditioned`, it allows terms of both signs.
+
+    Special values among the terms count as zero: they reach only sums that are special themselves. The bound is
+    infinite where `sum |x|` exceeds the range of the format, since a partial sum may overflow. Along further axes of
+    the output, which belong to sums of only some of the terms (cumulative sums, groups), the bound of the whole sum is
+    repeated.
+
+    Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2, equation 4.4.
+    """
 
     over: tuple[str, ...]
     accumulate: str = "float32"
@@ -255,17 +292,25 @@ class Reduction(_Model):
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
         (path,) = (p for p, leaf in measured.declared.items() if set(self.over) <= set(leaf.shape))
         (value,) = measured.values
-        return (
-            reduction_bound(
-                measured.leaves[path],
-                tuple(map(str, measured.declared[path].shape)),
-                self.over,
-                math.prod(measured.dims[name] for name in self.over),
-                _format(self.accumulate, measured),
-                value.shape,
-                self.output,
-            ),
-        )
+        dims, fmt, shape = [*map(str, measured.declared[path].shape)], _format(self.accumulate, measured), value.shape
+        n = math.prod(measured.dims[name] for name in self.over)
+        summed = tuple(i for i, dim in enumerate(dims) if dim in self.over)
+        remaining = [dim for dim in dims if dim not in self.over]
+        size = magnitude(measured.leaves[path]).sum(axis=summed)
+        sums = np.where(size > fmt.overflow, np.inf, scale_magnitudes(gamma(n, fmt.unit_roundoff), size))
+        if names := self.output.split():
+            sums = sums.transpose([remaining.index(name) for name in names if name in remaining])
+            sums = np.expand_dims(sums, tuple(i for i, name in enumerate(names) if name not in remaining))
+        elif sums.ndim + len(summed) == len(shape):  # the output has the argument's axes
+            sums = np.expand_dims(sums, summed)
+        elif sums.shape == shape[: sums.ndim]:
+            sums = np.expand_dims(sums, tuple(range(sums.ndim, len(shape))))
+        if sums.ndim != len(shape) or any(length not in (1, m) for length, m in zip(sums.shape, shape, strict=True)):
+            raise DeclarationError(
+                f"reduction({' '.join(self.over)!r}) gives shape {sums.shape}, the oracle {shape}; say which dims the "
+                "output has, as in kt.tolerance.reduction(..., output='m n')"
+            )
+        return (Bound(np.broadcast_to(sums, shape), roundings=float(n), accumulate=fmt),)
 
     def __str__(self) -> str:
         return f"reduction({' '.join(self.over)}, accumulate={self.accumulate})"
@@ -273,7 +318,13 @@ class Reduction(_Model):
 
 @dataclass(frozen=True, slots=True)
 class ReferenceMultiple(_Model):
-    """The model of `kt.tolerance.reference`: `reference_bounds`."""
+    """The model of `kt.tolerance.reference`; u is the largest unit roundoff of the float arguments' formats.
+
+    The maximum over elements and the floor of one rounding keep the bound from collapsing if the reference happens to
+    be exact.
+
+    Source: the practice of attention kernels (Dao, FlashAttention's tests), with that floor added.
+    """
 
     reference: Callable[..., object]
     factor: float = 2.0
@@ -286,8 +337,13 @@ class ReferenceMultiple(_Model):
         )
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        results = measured.in_kernel_dtypes(self.reference)
-        return reference_bounds(results, measured.values, measured.input_formats, self.factor)
+        u = max((fmt.unit_roundoff for fmt in measured.input_formats), default=FLOAT32.unit_roundoff)
+        bounds = []
+        for result, value in zip(measured.in_kernel_dtypes(self.reference), measured.values, strict=True):
+            error = float(np.max(distance(result, value), initial=0.0))
+            floor = u * float(np.max(magnitude(value), initial=0.0))
+            bounds.append(Bound(np.full(np.shape(value), self.factor * max(error, floor)), roundings=self.factor))
+        return tuple(bounds)
 
     def __str__(self) -> str:
         name = getattr(self.reference, "__name__", type(self.reference).__name__)
@@ -314,7 +370,7 @@ def _with_output(measured: Measured, i: int) -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class Specified(_Model):
-    """The model of `kt.tolerance.absolute` and `kt.tolerance.relative`: `specified_bounds`."""
+    """The model of `kt.tolerance.absolute` and `kt.tolerance.relative`."""
 
     kind: str
     error: float
@@ -328,7 +384,8 @@ class Specified(_Model):
         return ""
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        return specified_bounds(measured.values, self.error, relative=self.kind == "relative")
+        sizes = (magnitude(x) if self.kind == "relative" else np.ones(x.shape) for x in measured.values)
+        return tuple(Bound(self.error * size) for size in sizes)
 
     def __str__(self) -> str:
         return f"{self.kind}({self.error:g}): {self.reason}"

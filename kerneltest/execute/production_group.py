@@ -36,8 +36,6 @@ from kerneltest.plan.production_sizes import (
     PositionCodedArray,
     RequiredPart,
     part_arguments,
-    part_output,
-    position_along_dims,
     position_coded_arrays,
     production_signatures,
     required_part,
@@ -150,8 +148,9 @@ class SampledCall:
     def part(self, number: int, offset: int) -> RequiredPart:
         """Returns the part of the arguments on which the element of an output at an offset depends."""
         index = [int(i) for i in axis_indices(np.asarray(offset), self.outputs[number].shape)]
-        names = self._dims(number)
-        return required_part(self.pairing, self.signature, position_along_dims(names, index))
+        names = self._dims(number)  # "" for an axis without one: the element needs everything there
+        place = {name: i for name, i in zip(names, index, strict=True) if name and names.count(name) == 1}
+        return required_part(self.pairing, self.signature, place)
 
     def _dims(self, number: int) -> tuple[str, ...]:
         return output_dims(self.pairing, number, len(self.outputs[number].shape), self.depth)
@@ -159,9 +158,12 @@ class SampledCall:
     def expect(self, part: RequiredPart, number: int, offset: int) -> tuple[Expectation, tuple[int, ...], float]:
         """Returns the oracle's outputs for a part, the position of an element of the whole in them, and the noise."""
         named = [self._dims(i) for i in range(len(self.outputs))]
-        outputs = tuple(part_output(part, output, names) for output, names in zip(self.outputs, named, strict=True))
+        lengths, outputs = dict(part.signature.dims), []
+        for output, names in zip(self.outputs, named, strict=True):
+            shape = tuple(lengths.get(name, length) for name, length in zip(names, output.shape, strict=True))
+            outputs.append(ShapeDtype(shape, output.dtype))
         arguments = part_arguments(self.pairing, part, self.inputs)
-        expectation = expect(self.pairing, part.signature, arguments, outputs, bitwise=self.exact)
+        expectation = expect(self.pairing, part.signature, arguments, tuple(outputs), bitwise=self.exact)
         index = axis_indices(np.asarray(offset), self.outputs[number].shape)
         at = tuple(int(i) - part.start.get(name, 0) for i, name in zip(index, named[number], strict=True))
         return expectation, at, oracle_noise(arguments)

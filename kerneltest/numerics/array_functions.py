@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, DType, float_format, is_float
+from kerneltest.core.dtypes import DType, float_format, is_float
 from kerneltest.numerics import products
 from kerneltest.numerics.rounding_model import fits
 from kerneltest.numerics.samples import (
@@ -17,7 +17,6 @@ from kerneltest.numerics.samples import (
     axes_of,
     join_formats,
     round_constants,
-    samples_of,
     settle,
     unwrap,
 )
@@ -97,7 +96,6 @@ RULES |= {
     "linalg.vecdot": lambda x1, x2: np.vecdot(x1, x2),
     "linalg.matrix_transpose": lambda x: np.swapaxes(x, -1, -2),
     "linalg.trace": lambda x, *, offset=0: np.trace(x, offset, -2, -1),
-    "stack": lambda arrays, axis=0: np.concatenate([np.expand_dims(a, axis) for a in arrays], axis),
     "sliding_window_view": lambda x, *args, **kwargs: apply_to_samples(
         np.lib.stride_tricks.sliding_window_view, (x, *args), kwargs
     ),
@@ -224,9 +222,10 @@ def _einsum(subscripts: Option, *operands: Operand, **kwargs: Option) -> Operand
 
 # Functions that move, select, count, find or compare values: their results are not rounded.
 _MOVING = frozenset(
-    "sort argsort take take_along_axis repeat tile roll flip fliplr flipud rot90 tril triu diag diagonal pad split "
-    "array_split hsplit vsplit dsplit broadcast_arrays atleast_1d atleast_2d atleast_3d vstack hstack column_stack "
-    "dstack rollaxis argmax argmin nanmax nanmin nanargmax nanargmin count_nonzero searchsorted digitize "
+    "reshape ravel transpose matrix_transpose swapaxes moveaxis expand_dims squeeze broadcast_to concatenate concat "
+    "stack sort argsort take take_along_axis repeat tile roll flip fliplr flipud rot90 tril triu diag diagonal pad "
+    "split array_split hsplit vsplit dsplit broadcast_arrays atleast_1d atleast_2d atleast_3d vstack hstack "
+    "column_stack dstack rollaxis argmax argmin nanmax nanmin nanargmax nanargmin count_nonzero searchsorted digitize "
     "partition argpartition select choose compress extract delete insert append block isclose nonzero "
     "triu_indices_from tril_indices_from unravel_index ravel_multi_index round around fix isposinf isneginf "
     "nan_to_num resize flatnonzero argwhere diagflat lexsort allclose unstack meshgrid".split()
@@ -284,16 +283,24 @@ def apply_to_samples(func: Operand, args: tuple[Operand, ...], kwargs: dict[str,
     tracked = list(find_tracked((args, kwargs)))
     first = tracked[0]
     rows = max(len(w.samples) for w in tracked)
-    row_arguments = [_row((args, kwargs), row) for row in range(rows)]
-    results = [func(*a, **k) for a, k in row_arguments]
     fmt = join_formats(tracked)
+
+    def of_row(row: int) -> Operand:
+        positional, named = _row((args, kwargs), row)
+        return func(*positional, **named)
 
     def stack(parts: Sequence[Operand]) -> Operand:
         if isinstance(parts[0], (list, tuple)):
             return type(parts[0])(stack(several) for several in zip(*parts, strict=True))
         return first.with_samples(np.stack([np.asarray(part) for part in parts]), fmt)
 
-    made = stack(results)
+    result, samples = of_row(0), first.samples
+    is_view = isinstance(result, np.ndarray) and len(tracked) == 1 and np.may_share_memory(result, samples)
+    if is_view and func is not np.nan_to_num:  # which may write into it; a view of one sample is one of all
+        moved = np.lib.stride_tricks.as_strided(result, (rows, *result.shape), (samples.strides[0], *result.strides))
+        made = first.with_samples(moved, fmt)
+    else:
+        made = stack([result, *map(of_row, range(1, rows))])
     if isinstance(made, SampledArray):
         made.record("moved", (), func=func, args=args, kwargs=kwargs, tracked=tracked)
     elif first.rounding.tape is not None:
@@ -331,12 +338,7 @@ def _row(tree: Option, row: int) -> Operand:
 def get_item(array: SampledArray, index: Option) -> Operand:
     """Returns `array[index]`."""
     index = tuple(map(unwrap, index if isinstance(index, tuple) else (index,)))
-    basic = all(isinstance(part, (int, np.integer, slice, type(None), type(...))) for part in index)
-    # The axes of one index array keep their place after the axis of samples; those of several may move to the front.
-    if not basic and not (len(index) == 1 and isinstance(index[0], (list, np.ndarray))):
-        return apply_to_samples(operator.getitem, (array, index), {})
-    made = array.with_samples(array.samples[(slice(None), *index)])
-    return made.record("moved", (), func=operator.getitem, args=(array, index), kwargs={}, tracked=[array])
+    return apply_to_samples(operator.getitem, (array, index), {})
 
 
 def set_item(array: SampledArray, index: Option, value: Operand) -> None:
@@ -390,51 +392,6 @@ def cast(array: SampledArray, dtype: DType) -> Operand:
     return array.with_samples(samples).record("cast", (array,))
 
 
-def _axis_rule(name: str, apply: Callable[..., Array]) -> None:
-    """Registers a function that rearranges axes; `apply` takes all samples, the array's shape, and other arguments."""
-
-    def rearrange(array: Operand, *args: Operand, **kwargs: Option) -> Operand:
-        if not isinstance(array, SampledArray):
-            raise UntrackedError(f"np.{name} of {type(array).__name__}")
-        made = array.with_samples(apply(array.samples, array.shape, *args, **kwargs))
-        return made.record("moved", (), func=getattr(np, name), args=(array, *args), kwargs=kwargs, tracked=[array])
-
-    RULES[name] = rearrange
-
-
-def _reshape_samples(s: Array, old: tuple[int, ...], shape: Operand, order: str = "C", **kwargs: Option) -> Array:
-    new = np.empty(old, bool).reshape(shape).shape
-    if order == "F":  # the reshape in C order of all axes reversed
-        return s.transpose(0, *range(len(old), 0, -1)).reshape(len(s), *new[::-1]).transpose(0, *range(len(new), 0, -1))
-    return s.reshape(len(s), *new)
-
-
-_axis_rule("reshape", _reshape_samples)
-_axis_rule("ravel", lambda s, old, order="C": _reshape_samples(s, old, -1, order))
-_axis_rule(
-    "transpose",
-    lambda s, shape, axes=None: s.transpose(
-        0, *(1 + a % len(shape) for a in (axes if axes is not None else range(len(shape))[::-1]))
-    ),
-)
-_axis_rule("matrix_transpose", lambda s, shape: s.swapaxes(-1, -2))
-_axis_rule("swapaxes", lambda s, shape, a, b: s.swapaxes(1 + a % len(shape), 1 + b % len(shape)))
-_axis_rule(
-    "moveaxis",
-    lambda s, shape, *axes: np.moveaxis(s, *([1 + a % len(shape) for a in np.atleast_1d(each)] for each in axes)),
-)
-_axis_rule("expand_dims", lambda s, shape, axis: s.reshape(len(s), *np.expand_dims(np.empty(shape, bool), axis).shape))
-_axis_rule("squeeze", lambda s, shape, axis=None: s.reshape(len(s), *np.squeeze(np.empty(shape, bool), axis).shape))
-
-
-def _broadcast_samples(s: Array, old: tuple[int, ...], shape: Operand) -> Array:
-    new = np.broadcast_to(np.empty(old, bool), shape).shape
-    return np.broadcast_to(s.reshape(len(s), *(1,) * (len(new) - len(old)), *old), (len(s), *new))
-
-
-_axis_rule("broadcast_to", _broadcast_samples)
-
-
 @rule("where")
 def _where(condition: Operand, *choices: Operand) -> Operand:
     if not choices:
@@ -445,18 +402,6 @@ def _where(condition: Operand, *choices: Operand) -> Operand:
     if any(settle(choice) is not choice for choice in choices):
         made.settled = np.where(*align_samples((condition, *map(settle, rounded))))
     return made.record("where", (condition, *choices))
-
-
-@rule("concatenate", "concat")
-def _concatenate(arrays: Sequence[Operand], axis: int | None = 0) -> Operand:
-    tracked = list(find_tracked(arrays))
-    if axis is None:
-        arrays, axis = [np.reshape(a, -1) for a in arrays], 0
-    rows = max(len(w.samples) for w in tracked)
-    whole = [np.broadcast_to(p, (rows, *p.shape[1:])) for p in map(samples_of, arrays)]
-    (at,) = axes_of(axis, np.ndim(arrays[0]))
-    made = tracked[0].with_samples(np.concatenate(whole, at), join_formats(tracked))
-    return made.record("moved", (), func=np.concatenate, args=(arrays, axis), kwargs={}, tracked=tracked)
 
 
 @rule("array_equal")

@@ -1,4 +1,4 @@
-"""Bounds in closed form, of the values or of sums of the inputs."""
+"""Bounds of chains of inner products in closed form, and bounds from evaluating the oracle on perturbed inputs."""
 
 import itertools
 import math
@@ -8,142 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, is_float
-from kerneltest.core.failures import DeclarationError
 from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.bounds import Bound, OracleCase, distance, gamma, magnitude, scale_magnitudes
-
-
-def ulp_bounds(values: Sequence[Array], n: float, fmt: FloatFormat) -> tuple[Bound, ...]:
-    """Returns `|error| <= n u |f(x)|`, n ulps, for each output, u being twice the unit roundoff of `fmt`.
-
-    Source: the definition of an ulp in Muller et al., Handbook of Floating-Point Arithmetic, 2nd ed., section 2.3.
-    """
-    return tuple(
-        Bound(n * 2 * fmt.unit_roundoff * magnitude(value), roundings=2 * n, accumulate=fmt) for value in values
-    )
-
-
-def specified_bounds(values: Sequence[Array], error: float, *, relative: bool) -> tuple[Bound, ...]:
-    """Returns `|error| <= e` or, if it is relative, `|error| <= e |f(x)|` for each output."""
-    return tuple(Bound(error * (magnitude(value) if relative else np.ones(value.shape))) for value in values)
-
-
-def reduction_bound(
-    terms: Array,
-    dims: Sequence[str],
-    over: Sequence[str],
-    n: int,
-    fmt: FloatFormat,
-    shape: tuple[int, ...],
-    output: str = "",
-) -> Bound:
-    """Returns `|error| <= gamma_n(u) sum |x|` of sums in any order.
-
-    The bound is infinite where `sum |x|` exceeds the range of the format, since a partial sum may overflow. Along
-    further axes of the output, which belong to sums of only some of the terms (cumulative sums, groups), the bound of
-    the whole sum is repeated.
-
-    Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2, equation 4.4.
-
-    Args:
-      terms: the terms x. Special values count as zero: they reach only sums that are special themselves.
-      dims: the name of each axis of `terms`.
-      over: the dims that are summed over; n is the product of their lengths.
-      fmt: the format in which they are summed.
-      output: the output's dims, separated by spaces; by default the dims that remain, in their order, then any further
-        axes.
-
-    Raises:
-      DeclarationError: the sums do not broadcast to `shape`.
-    """
-    summed = tuple(i for i, dim in enumerate(dims) if dim in over)
-    remaining = [dim for dim in dims if dim not in over]
-    size = magnitude(terms).sum(axis=summed)
-    sums = np.where(size > fmt.overflow, np.inf, scale_magnitudes(gamma(n, fmt.unit_roundoff), size))
-    if output:
-        names = output.split()
-        sums = sums.transpose([remaining.index(name) for name in names if name in remaining])
-        sums = np.expand_dims(sums, tuple(i for i, name in enumerate(names) if name not in remaining))
-    elif sums.ndim + len(summed) == len(shape):  # the output has the argument's axes
-        sums = np.expand_dims(sums, summed)
-    elif sums.shape == shape[: sums.ndim]:
-        sums = np.expand_dims(sums, tuple(range(sums.ndim, len(shape))))
-    if sums.ndim != len(shape) or any(length not in (1, m) for length, m in zip(sums.shape, shape, strict=True)):
-        raise DeclarationError(
-            f"reduction({' '.join(over)!r}) gives shape {sums.shape}, the oracle {shape}; say which dims the output "
-            "has, as in kt.tolerance.reduction(..., output='m n')"
-        )
-    return Bound(np.broadcast_to(sums, shape), roundings=float(n), accumulate=fmt)
-
-
-# Bounds of inner products, of chains of them, and of sums of these, in closed form.
+from kerneltest.numerics.bounds import Bound, OracleCase, distance, gamma, magnitude
 
 _COARSEST = 2.0**-8  # the unit roundoff of bfloat16, the coarsest format to which operands are rounded
-_EPILOGUE = 8  # roundings of functions applied to the sum
 
 
-def inner_product_bound(
-    operands: Mapping[str, Array],
-    dims: Mapping[str, Sequence[str]],
-    over: Sequence[str],
-    fmt: FloatFormat,
-    shape: tuple[int, ...],
-    *,
-    slope: float = 1.0,
-    output: str = "",
-    exact_operands: bool = False,
-) -> Bound:
-    """Returns the bound of inner products, followed by a function of bounded slope.
-
-    Each dim of `over` ties two operands together. Operands that are tied, directly or through others, form a chain and
-    are multiplied in any order; chains are added. `k n` of x[m, k], y[k, n], z[n, p] is `(x @ y) @ z`, and of
-    x[m, k], y[k, p], v[m, n], w[n, p] it is `x @ y + v @ w`.
-
-    `|error| <= slope * sum ((1 + v)^(2 q) - 1 + gamma_(k + 8)(u)) |A||B|...`, with q products in a chain, v the unit
-    roundoff of the format to which a backend rounds the operands of each (TF32 for float32 on a GPU unless the kernel
-    requests more, else 0), u that of `fmt`, in which products of products are kept, and k the sum of the contracted
-    lengths along a chain and of the chains. Eight more roundings are for functions applied to the sum. The bound is
-    infinite where |A||B|... exceeds the range of `fmt`, since a partial sum may overflow, and where an operand
-    overflows when a backend rounds it, as the largest float32 number does in TF32.
-
-    Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1 (inner products, any order of
-    summation), lemma 3.3 and section 3.5 (products of products: |A||B||C| and the sum of the gammas); Blanchard,
-    Higham, Lopez, Mary, Pranesh, "Mixed Precision Block Fused Multiply-Add", 2020, for operands rounded on input.
-
-    Args:
-      operands: the operands by path, float64, in the order of their declaration.
-      dims: the name of each axis of each operand.
-      output: the output's dims, separated by spaces; by default those of the first operand, then the new ones of the
-        second, and so on.
-      exact_operands: whether no backend may round operands.
-
-    Raises:
-      DeclarationError: the products do not have the shape `shape`.
-    """
-    chains = list(_chains(operands, dims, over))
-    terms = max(chain.terms for chain in chains) + len(chains) - 1 + _EPILOGUE
-    kept = output.split() or list(dict.fromkeys(dim for chain in chains for dim in chain.outer))
-    products, rounded, underflows = (
-        np.asarray(sum(parts)) for parts in zip(*(chain.magnitudes(kept) for chain in chains), strict=True)
-    )
-    summing = gamma(terms, fmt.unit_roundoff)
-    fixed, rounded = scale_magnitudes(summing, products), scale_magnitudes(1 + summing, rounded)
-    overflows = max(chain.largest_intermediate for chain in chains) > min(fmt.overflow, TF32.overflow)
-    fixed = slope * np.where((products > fmt.overflow) | overflows, np.inf, fixed)
-    if fixed.shape != shape:
-        raise DeclarationError(
-            f"dot({' '.join(over)!r}) gives shape {fixed.shape}, the oracle {shape}; say which dims the output has, as "
-            "in kt.tolerance.dot(..., output='b m n')"
-        )
-    roundings = slope * terms * max(chain.underflow_growth for chain in chains)
-    if exact_operands:
-        return Bound(fixed, roundings=roundings, accumulate=fmt)
-    return Bound(fixed, slope * rounded, slope * underflows, roundings, fmt)
-
-
-# Operands that are multiplied with each other.
 @dataclass(frozen=True, slots=True)
-class _Chain:
+class OperandChain:
+    """Operands that are multiplied with each other."""
+
     dims: Sequence[Sequence[str]]  # of each operand
     sizes: Sequence[Array]  # their magnitudes
     over: Sequence[str]  # the dims that are summed over
@@ -198,7 +72,9 @@ class _Chain:
         return total
 
 
-def _chains(operands: Mapping[str, Array], dims: Mapping[str, Sequence[str]], over: Sequence[str]) -> Iterator[_Chain]:
+def operand_chains(
+    operands: Mapping[str, Array], dims: Mapping[str, Sequence[str]], over: Sequence[str]
+) -> Iterator[OperandChain]:
     """Yields groups of operands that dims of `over` tie, in the order of their declaration."""
     unassigned = [path for path in operands if set(over) & set(dims[path])]
     while unassigned:
@@ -213,7 +89,7 @@ def _chains(operands: Mapping[str, Array], dims: Mapping[str, Sequence[str]], ov
             length = operands[pair[0]].shape[dims[pair[0]].index(dim)]
             pairs[pair] = pairs.get(pair, 1) * length
         terms = sum(pairs.values()) if len(pairs) == len(tied) - 1 else math.prod(pairs.values())
-        yield _Chain([dims[path] for path in tied], [np.abs(operands[path]) for path in tied], inner, terms)
+        yield OperandChain([dims[path] for path in tied], [np.abs(operands[path]) for path in tied], inner, terms)
 
 
 def _einsum(dims: Sequence[Sequence[str]], sizes: Sequence[Array], kept: Sequence[str]) -> Array:
@@ -225,9 +101,6 @@ def _einsum(dims: Sequence[Sequence[str]], sizes: Sequence[Array], kept: Sequenc
         total = np.einsum(f"{spec}->{''.join(letters[dim] for dim in own)}", *sizes, optimize=len(sizes) > 2)
     total = np.expand_dims(total, tuple(i for i, dim in enumerate(kept) if dim not in letters))
     return np.where(np.isnan(total), np.inf, total)  # inf * 0 leaves the element unbounded
-
-
-# Bounds from evaluating the oracle on perturbed inputs, and from the error of a reference implementation.
 
 
 def conditioned_bounds(
@@ -283,24 +156,3 @@ def _perturb_columns(value: Array, u: float, rng: np.random.Generator) -> Array:
 def column_norms(values: Array, ndim: int) -> Array:
     """Returns the norm of each column of matrices, or of a vector, of `ndim` axes after those of a batch."""
     return np.asarray(np.sqrt(np.sum(magnitude(values) ** 2, axis=-min(ndim, 2), keepdims=True)))
-
-
-def reference_bounds(
-    results: Sequence[Array], values: Sequence[Array], formats: Sequence[FloatFormat], factor: float
-) -> tuple[Bound, ...]:
-    """Returns a multiple of the error of a reference implementation in the kernel's own precision.
-
-    `|error| <= factor * max(|g(x) - f(x)| over all elements, u max |f(x)|)`, with `results` g(x) of the reference,
-    `values` f(x) of the oracle, and u the largest unit roundoff of the float arguments' `formats`, or that of float32.
-    The maximum over elements and the floor of one rounding keep the bound from collapsing if the reference happens to
-    be exact.
-
-    Source: the practice of attention kernels (Dao, FlashAttention's tests), with that floor added.
-    """
-    u = max((fmt.unit_roundoff for fmt in formats), default=FLOAT32.unit_roundoff)
-    bounds = []
-    for result, value in zip(results, values, strict=True):
-        error = float(np.max(distance(result, value), initial=0.0))
-        floor = u * float(np.max(magnitude(value), initial=0.0))
-        bounds.append(Bound(np.full(np.shape(value), factor * max(error, floor)), roundings=factor))
-    return tuple(bounds)

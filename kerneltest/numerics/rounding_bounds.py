@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -76,29 +76,36 @@ def shares_of_bound(found: tuple[ErrorShare, ...], limit: Array, moved: Spread) 
     return tuple(sorted([*scaled, ErrorShare(RESULT, 1 - of_spread)], key=lambda each: -each.part))
 
 
-@runtime_checkable
-class SampledLimit(Protocol):
-    """A limit that is made of samples."""
+@dataclass(frozen=True, slots=True)
+class SampledLimit:
+    """The bound of one output from samples."""
+
+    samples: Any  # of all outputs: `OracleSamples`, or the like
+    output: int  # the index of the output
+    value: Array  # the oracle's exact output, of floats, integers or booleans
+
+    def at(self, precision: Precision) -> Array:
+        value, u = np.asarray(self.value, np.float64), (self.samples.compute or FLOAT32).unit_roundoff
+        return bound_from_spread(value, self.spread(precision), u)
 
     def spread(self, precision: Precision) -> Spread:
-        """Returns how far they are apart."""
-        ...
+        found: Spread = self.samples.at(precision).spreads[self.output]
+        return found
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of the bound that operations make, the largest first; () if they are unknown."""
-        ...
+        found = self.samples.shares(precision, self.output)
+        return shares_of_bound(found, self.at(precision), self.spread(precision))
 
 
 @dataclass(frozen=True, slots=True)
-class RoundingLimit:
+class RoundingLimit(SampledLimit):
     """The bound of one output from the rounding of the oracle and of its other forms: the widest that is known."""
 
-    samples: "OracleSamples"  # the samples of all outputs of the case
-    output: int  # the index of the output
     forms: "tuple[RoundingLimit, ...]" = ()  # the limits of the oracle's other forms, on the same output
 
     def at(self, precision: Precision) -> Array:
-        bound = self._own_bound(precision)
+        bound = SampledLimit.at(self, precision)
         for form in self.forms if self.value.dtype.kind == "f" else ():
             with np.errstate(invalid="ignore"):
                 gap = np.abs(form.value - self.value)
@@ -106,23 +113,11 @@ class RoundingLimit:
             bound = np.where(np.isfinite(other), np.maximum(bound, other), bound)
         return bound
 
-    def _own_bound(self, precision: Precision) -> Array:
-        value = np.asarray(self.value, np.float64)
-        return bound_from_spread(value, self.spread(precision), (self.samples.compute or FLOAT32).unit_roundoff)
-
-    def spread(self, precision: Precision) -> Spread:
-        return self.samples.at(precision).spreads[self.output]
-
     def alternatives(self, precision: Precision) -> tuple[Array, ...]:
         """Returns the other correct results of an integer or boolean output: those of the samples."""
         own = [form.value for form in self.forms] if self.value.dtype.kind != "f" else []
         others = (alternative for form in self.forms for alternative in form.alternatives(precision))
         return (*self.spread(precision).alternatives, *own, *others)
-
-    @property
-    def value(self) -> Array:
-        """The oracle's exact output, of floats, integers or booleans."""
-        return np.asarray(self.samples.case.values[self.output])
 
     def note(self, precision: Precision) -> str:
         """Returns which operation of the oracle could not be tracked, or ""."""
@@ -130,7 +125,7 @@ class RoundingLimit:
         return next(filter(None, notes), "")
 
     def is_sampled(self, precision: Precision) -> bool:
-        return self.samples.at(precision).sampled
+        return bool(self.samples.at(precision).sampled)
 
     def functions(self) -> frozenset[str]:
         """Returns the functions that a formula's oracle calls, if it is sampled in one evaluation."""
@@ -138,13 +133,10 @@ class RoundingLimit:
         return FUNCTIONS & {name for attribute, name in answers if attribute == "approximated"}
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
-        bounds = [self._own_bound(precision), *(form.at(precision) for form in self.forms)]
+        bounds = [SampledLimit.at(self, precision), *(form.at(precision) for form in self.forms)]
         widths = [float(bound[np.isfinite(bound)].sum()) for bound in bounds]
         widest = widths.index(max(widths))
-        if widest > 0:
-            return self.forms[widest - 1].shares(precision)
-        found = self.samples.shares(precision, self.output)
-        return shares_of_bound(found, self.at(precision), self.spread(precision))
+        return self.forms[widest - 1].shares(precision) if widest > 0 else SampledLimit.shares(self, precision)
 
 
 # The ways to sample an oracle: all rows in one evaluation, the same with plain integers, or one evaluation a row.
@@ -313,7 +305,7 @@ def rounding_bounds(
 ) -> tuple[RoundingLimit, ...]:
     """Returns a bound for each output, as `joined_bounds` does. The oracle is sampled when one meets a precision."""
     samples = OracleSamples(case, compute, exact_dots, functions or {})
-    return tuple(RoundingLimit(samples, i) for i in range(len(case.values)))
+    return tuple(RoundingLimit(samples, i, np.asarray(value)) for i, value in enumerate(case.values))
 
 
 def sample_together(limits: Iterable[Sequence[Limit] | None]) -> None:

@@ -12,14 +12,13 @@ from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
 from kerneltest.numerics.bounds import Bound, Evaluate, gamma
 from kerneltest.numerics.closed_forms import perturb_randomly
 from kerneltest.numerics.pullback import pull_back
-from kerneltest.numerics.rounding_bounds import FLOOR_FORMAT, FORMULA_FORMAT, bound_from_spread, shares_of_bound
+from kerneltest.numerics.rounding_bounds import FLOOR_FORMAT, FORMULA_FORMAT, SampledLimit
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.samples import TapeEntry, UntrackedError
 from kerneltest.numerics.spread import (
     ErrorShare,
     Oracle,
     SampledOutputs,
-    Spread,
     error_shares,
     find_alike,
     spread_of,
@@ -268,28 +267,16 @@ class BackwardPass:
 
 
 @dataclass(frozen=True, slots=True)
-class GradientBound:
-    """The bound of the gradient by one leaf.
+class GradientBound(SampledLimit):
+    """The bound of the gradient by one float leaf, from a `BackwardPass` for all of them.
 
     `|error| <= bound_from_spread(s) + 2 v |g|`, with `bound_from_spread` as in `rounding_bounds` and v the unit
     roundoff of the coarsest of the arguments and outputs, to which values that a backward pass stores are rounded.
     """
 
-    backward: BackwardPass  # the backward pass for all leaves
-    leaf: int  # the index of the float leaf
-    value: Array  # the gradient by it
-
     def at(self, precision: Precision) -> Array:
-        moved = self.spread(precision)
-        stored = _STORED_ROUNDINGS * self.backward.coarsest_roundoff * np.abs(self.value)
-        return bound_from_spread(self.value, moved, self.backward.compute.unit_roundoff) + stored
-
-    def spread(self, precision: Precision) -> Spread:
-        return self.backward.at(precision).spreads[self.leaf]
-
-    def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
-        found = self.backward.shares(precision, self.leaf)
-        return shares_of_bound(found, self.at(precision), self.spread(precision))
+        stored: Array = _STORED_ROUNDINGS * self.samples.coarsest_roundoff * np.abs(self.value)
+        return SampledLimit.at(self, precision) + stored
 
 
 # Whether the gradient agrees with central differences in a random direction; it does not at a kink. Two differences

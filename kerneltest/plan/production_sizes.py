@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerneltest.core.details import Stated, Unavailable
-from kerneltest.core.dtypes import Array, ShapeDtype, parse_dtype
+from kerneltest.core.dtypes import Array, parse_dtype
 from kerneltest.core.failures import DeclarationError, Failure, convert_exceptions
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import positions_along
@@ -156,21 +156,6 @@ def required_part(pairing: Pairing, signature: Signature, place: Mapping[str, in
     intermediate, _ = OracleCost.measure(pairing).at(dict(part.dims))
     start = {name: span.start for name, span in spans.items()}
     return RequiredPart(part, signature, start, int(max(inputs, intermediate)))
-
-
-def position_along_dims(names: Sequence[str], index: Sequence[int]) -> dict[str, int]:
-    """Returns an output element's position along dims, by name.
-
-    Axes without a dim (whose name is "") and dims of several axes are left out: the element needs everything there.
-    """
-    return {name: i for name, i in zip(names, index, strict=True) if name and names.count(name) == 1}
-
-
-def part_output(part: RequiredPart, output: ShapeDtype, names: Sequence[str]) -> ShapeDtype:
-    """Returns an output's shape and dtype for a part; `names` are the dims of its axes, "" for none."""
-    lengths = dict(part.signature.dims)
-    shape = tuple(lengths.get(name, length) for name, length in zip(names, output.shape, strict=True))
-    return ShapeDtype(shape, output.dtype)
 
 
 def part_arguments(

@@ -92,11 +92,6 @@ _MOST_PROBLEMS = 1000  # errors in one line, since the description of each takes
 _MOST_OF_A_PROBLEM = 1000  # characters of an error, which quotes an invalid value in full
 
 
-def is_not_json(error: ValidationError) -> bool:
-    """Returns whether a line is not JSON at all."""
-    return error.error_count() == 1 and error.errors()[0]["type"] == "json_invalid"
-
-
 def first_problem(error: ValidationError) -> str:
     """Returns the first invalid field and its error as one line of text; a wrong schema version takes precedence."""
     if error.error_count() > _MOST_PROBLEMS:

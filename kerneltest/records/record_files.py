@@ -18,7 +18,7 @@ from kerneltest.core.dtypes import Array, parse_dtype
 from kerneltest.core.failures import RecordError, escape_surrogates
 from kerneltest.core.files import open_inside
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.files import SCHEMA, dumps, first_problem, is_not_json
+from kerneltest.records.files import SCHEMA, dumps, first_problem
 from kerneltest.records.run_plan import End, Plan
 from kerneltest.records.schema import MutationScore, Record, Reproducer
 
@@ -292,7 +292,7 @@ def _parse_line(shard: Path, number: int, line: bytes, adapter: TypeAdapter[Any]
     try:
         return adapter.validate_json(line.removesuffix(b"\n"))
     except ValidationError as error:
-        if not line.endswith(b"\n") and is_not_json(error):
+        if not line.endswith(b"\n") and [each["type"] for each in error.errors()] == ["json_invalid"]:
             return None
         raise RecordError(f"{shard}, line {number}: {first_problem(error)}") from error
 

@@ -6,7 +6,6 @@ import dataclasses
 import enum
 import inspect
 import keyword
-import math
 import sys
 import textwrap
 import types
@@ -29,7 +28,7 @@ from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
 from kerneltest.plan.signatures import boundary_lengths, signatures
 from kerneltest.records.run_plan import innermost_function
 from kerneltest.start.command_progress import CommandProgress, TimeLimitError
-from kerneltest.start.example_calls import Example, KernelFunction, StartError
+from kerneltest.start.example_calls import ArrayPath, Example, KernelFunction, StartError
 from kerneltest.start.inference import (
     BACKENDS,
     InferredLengths,
@@ -41,6 +40,7 @@ from kerneltest.start.inference import (
     role_source,
 )
 from kerneltest.start.trace_probe import LengthSlot, Probe, output_shapes
+from kerneltest.trace.jaxpr_source import literal
 from kerneltest.trace.tracing import trace, without_debugging
 
 # Python source of values, for the static arguments and pytrees in the file of a pairing.
@@ -52,37 +52,29 @@ class SourceWriter:
 
     imports: dict[tuple[str, str], None] = field(default_factory=dict)
 
-    def value_source(self, name: str, value: object) -> str:
+    def value_source(self, name: str, value: object, array: Callable[[ArrayPath], str] = repr) -> str:
         """Returns the source of the value of an argument; raises a StartError if it has none."""
-        match value:
-            case None | bool() | int() | str():
-                if not isinstance(value, enum.Enum):
-                    return repr(value)
-            case float():
-                return repr(value) if math.isfinite(value) else f'float("{value}")'
-            case np.dtype():
-                return f'np.dtype("{value.name}")'
+        return literal(value, lambda each: self._object_source(name, each, array))
+
+    def _object_source(self, name: str, value: Any, array: Callable[[ArrayPath], str]) -> str:
+        if isinstance(value, ArrayPath):
+            return array(value)
         if isinstance(value, enum.Enum):
             return f"{self._import(name, type(value))}.{value.name}"
+        if isinstance(value, (int, float, str)):
+            return literal(float(value)) if isinstance(value, float) else repr(value)
+        if isinstance(value, np.dtype):
+            return f'np.dtype("{value.name}")'
         if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
             return self._import(name, value)
-        return self.container_source(name, value, lambda each: self.value_source(name, each))
-
-    def container_source(self, name: str, value: Any, inside: Callable[[Any], str]) -> str:
-        """Returns the source of a container, whose parts `inside` writes; raises a StartError for other values."""
         fields: list[tuple[str, Any]] | None = None
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
         elif isinstance(value, tuple) and hasattr(value, "_fields"):
             fields = list(zip(value._fields, value, strict=True))
         if fields is not None:
-            return f"{self._import(name, type(value))}({', '.join(f'{key}={inside(each)}' for key, each in fields)})"
-        if type(value) is dict:
-            return "{" + ", ".join(f"{key!r}: {inside(each)}" for key, each in value.items()) + "}"
-        if type(value) is list:
-            return "[" + ", ".join(map(inside, value)) + "]"
-        if type(value) is tuple:
-            return "(" + ", ".join(map(inside, value)) + ("," if len(value) == 1 else "") + ")"
+            given = [f"{key}={self.value_source(name, each, array)}" for key, each in fields]
+            return f"{self._import(name, type(value))}({', '.join(given)})"
         raise StartError(
             f"argument {name!r} is a {type(value).__name__}, which has no source; pair a function that creates it and "
             "calls the kernel instead"
@@ -182,11 +174,9 @@ class Declaration:
             dim = self.axes.get(LengthSlot(name, None))
             return f'kt.dim_size("{dim}")' if dim else _static_source(name, self.options[name], speller)
 
-        def inside(each: Any) -> str:
-            return self._array(each) if isinstance(each, str) else speller.container_source(name, each, inside)
-
         tree = self.example.trees[name]
-        return inside(tree) if isinstance(tree, str) else f"kt.tree({inside(tree)})"
+        source = speller.value_source(name, tree, self._array)
+        return source if isinstance(tree, ArrayPath) else f"kt.tree({source})"
 
     def _array(self, path: str) -> str:
         dtype, shape = self.example.leaves[path].dtype, " ".join(self.shape(path))

@@ -22,6 +22,7 @@ from jax.experimental import pallas as pl
 from kerneltest.core.dtypes import DtypeError, ShapeDtype, is_integer, parse_dtype
 from kerneltest.core.failures import UnusableInputError, exception_text, format_exception
 from kerneltest.core.ids import PairingId
+from kerneltest.trace.jaxpr_source import is_default
 
 
 class StartError(UnusableInputError):
@@ -39,6 +40,10 @@ class KernelFunction:
     @property
     def name(self) -> str:
         return self.path.rpartition(".")[2]
+
+
+class ArrayPath(str):
+    """The path of an array, in its place in an argument."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -161,7 +166,7 @@ def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Map
         if arrays and all(arrays):
             inside = [jax.tree_util.keystr(keys, simple=True, separator=".") for keys, _ in flat]
             paths = [f"{name}.{path}" if path else name for path in inside]
-            trees[name] = jax.tree_util.tree_unflatten(structure, paths)
+            trees[name] = jax.tree_util.tree_unflatten(structure, map(ArrayPath, paths))
             for path, (_, leaf) in zip(paths, flat, strict=True):
                 if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
                     if leaf.shape:
@@ -178,7 +183,7 @@ def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Map
                 f"argument {name!r} mixes arrays and other values; pair a function that takes them as separate "
                 f"arguments and calls {kernel.name}"
             )
-        elif not _is_default(value, parameter.default):
+        elif not is_default(value, parameter.default):
             statics[name] = value
     left_out = {
         name: parameter.default
@@ -191,13 +196,6 @@ def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Map
 def _is_raw_key(path: str, leaf: Any) -> bool:
     named = path.rpartition(".")[2].lower().split("_")[-1] in ("key", "rng")
     return named and tuple(leaf.shape) == (2,) and np.dtype(leaf.dtype) == np.uint32
-
-
-def _is_default(value: object, default: object) -> bool:
-    try:
-        return value is default or bool(type(value) is type(default) and value == default)
-    except Exception:
-        return False
 
 
 # Records example calls of a kernel while a script or a test runs.

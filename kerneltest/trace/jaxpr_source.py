@@ -122,7 +122,7 @@ def _keyword_parameters(name: str, operands: int, params: Params) -> Params | No
     if any(p.default is p.empty and p.name not in params for p in left):
         return None
     given = [(p.name, params[p.name], p.default) for p in left if p.name in params]
-    return {name: value for name, value, default in given if not _is_default(value, default)}
+    return {name: value for name, value, default in given if not is_default(value, default)}
 
 
 @functools.cache
@@ -130,8 +130,12 @@ def _signature(name: str) -> inspect.Signature:
     return inspect.signature(getattr(lax, name))
 
 
-def _is_default(value: Any, default: Any) -> bool:
-    return value is default or (type(value) is type(default) and bool(value == default))
+def is_default(value: Any, default: Any) -> bool:
+    """True if an argument has its default, as far as the two can be compared."""
+    try:
+        return value is default or bool(type(value) is type(default) and value == default)
+    except Exception:
+        return False
 
 
 class _Writer:

@@ -153,16 +153,11 @@ def required_device(error: Exception) -> str:
 DIALECT_MODULES = {"triton": "pallas.triton", "mosaic_gpu": "pallas.mosaic_gpu", "mosaic_tpu": "pallas.tpu"}
 
 
-def language_of(equation: Equation) -> tuple[str, str]:
-    """The language of a Pallas call and the evidence in words; `any` and "" if it is not particular to one.
+def languages_of(equation: Equation) -> Iterator[tuple[str, str]]:
+    """Yields the languages that parts of a Pallas call are particular to, each with that part in words.
 
     Parameters decide first, then prefetched scalars, the memory of blocks and scratch, and operations.
     """
-    return next(_evidence(equation), ("any", ""))
-
-
-def _evidence(equation: Equation) -> Iterator[tuple[str, str]]:
-    """Yields the languages that parts of a call belong to, each with that part in words."""
     for name, value in equation.params.items():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if dialect := dialect_of(item):

@@ -32,7 +32,7 @@ from kerneltest.trace.platform_dispatch import (
     PLATFORMS,
     call_on,
     is_platform_dependent,
-    language_of,
+    languages_of,
     queries_platform,
     required_device,
     resolve_platform,
@@ -187,11 +187,16 @@ class Traced:
         if around is not None and computes_outside_calls(self.jaxpr.jaxpr):
             precision = inside.combine(around)
         precision = precision if self.narrow_products else precision.with_wide_products()
-        precision = precision.with_truncated_operands() if self.in_triton else precision
-        precision = precision.with_atomic_additions() if adds_atomically(self.jaxpr.jaxpr) else precision
+        if self.in_triton and precision.dot_input and not precision.truncates:
+            precision = precision.but("truncated operands", truncates=True)  # low bits of float32, as an H200 does
+        if precision.flushes_atomics and adds_atomically(self.jaxpr.jaxpr):
+            precision = precision.but("atomic", flushes=True)
         if not self.reduced_dots:
             return precision.with_exact_dots()
-        return precision.with_dots_in(self.named_dots) if self.named_dots else precision
+        if not self.named_dots:
+            return precision
+        named = {"float32": float_format(parse_dtype(self.named_dots))}
+        return precision.but(f"{self.named_dots} products", dot_input=named)
 
     @property
     def in_triton(self) -> str:
@@ -415,7 +420,7 @@ def call_of(equation: Equation) -> Call:
     params = equation.params
     if is_triton_call(equation):
         return Call(params["function"].__name__, params["grid"], "triton", "it is written in Triton", equation)
-    dialect, evidence = language_of(equation)
+    dialect, evidence = next(languages_of(equation), ("any", ""))
     grid = getattr(params.get("grid_mapping"), "grid", ())
     debug = getattr(params.get("jaxpr"), "debug_info", None)
     name = params.get("name") or getattr(debug, "func_name", "")

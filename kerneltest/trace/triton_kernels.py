@@ -361,7 +361,7 @@ def _lower(
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
     from triton.compiler.compiler import ASTSource, make_backend  # noqa: PLC0415
 
-    gpu = GPUTarget(target.triton_backend, target.arch, target.warp)
+    gpu = GPUTarget("hip" if target.platform == "rocm" else target.platform, target.arch, target.warp)
     backend = make_backend(gpu)
     options = backend.parse_options({**dict(given_options), "enable_fp_fusion": True})  # Triton's own default
     constants = {name: value for name, value, _ in typed_constants}

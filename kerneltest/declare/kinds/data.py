@@ -56,9 +56,11 @@ def array(
         (float64) to the nearest one that the kernel takes. Its values are finite.
       on: dtypes on some backends, by patterns of their ids or by `gpu`, `nvidia`, `amd` or `tpu`.
     """
-    if structure is not None:
-        return structured_array(shape, dtypes, domain, structure, on)
-    return array_argument(shape, dtypes, "data", domain=domain, on=on)
+    if structure is None:
+        return array_argument(shape, dtypes, "data", domain=domain, on=on)
+    problem = "" if callable(structure) else f"structure= is one of kt.structure or a function, not {structure!r}"
+    bounded = interval(-_LARGEST, _LARGEST, extremes=False) if domain is None else domain
+    return array_argument(shape, dtypes, "structured", domain=bounded, on=on, problem=problem, structure=structure)
 
 
 @hide_frames
@@ -73,15 +75,6 @@ def scalar(
       on: dtypes on some backends, as for `array`.
     """
     return array_argument("", dtypes, "data", domain=domain, on=on)
-
-
-def structured_array(
-    shape: str, dtypes: Dtypes, domain: AnyDomain, structure: Structure, on: Mapping[str, Dtypes] | None
-) -> ArrayArgument:
-    """Returns an array that has a structure. It has no infinities and no numbers at the ends of its dtype."""
-    problem = "" if callable(structure) else f"structure= is one of kt.structure or a function, not {structure!r}"
-    bounded = interval(-_LARGEST, _LARGEST, extremes=False) if domain is None else domain
-    return array_argument(shape, dtypes, "structured", domain=bounded, on=on, problem=problem, structure=structure)
 
 
 @register("data")

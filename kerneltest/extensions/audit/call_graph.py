@@ -4,12 +4,12 @@ It is built from syntax trees; nothing is imported.
 """
 
 import ast
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from kerneltest.core.grouping import group_pairs
+from kerneltest.core.grouping import group_pairs, reach
 from kerneltest.core.source_location import SourceError, read_source
 from kerneltest.pytest_plugin.run_folder import MARKER
 from kerneltest.start.command_progress import CommandProgress
@@ -45,6 +45,10 @@ class SourceModule:
     stars: list[str] = field(default_factory=list)  # modules from which all names are imported
     definitions: dict[str, Definition] = field(default_factory=dict)  # by name
     problem: SourceError | None = None  # why it could not be read, or None
+
+    @property
+    def imported(self) -> set[str]:
+        return {*self.imports.values(), *self.stars}
 
     @cached_property
     def dotted(self) -> str:
@@ -240,33 +244,29 @@ class Program:
             for name, made in module.definitions.items()
         }
 
-    def reached_from(self, place: QualifiedName) -> frozenset[QualifiedName]:
+    def reached_from(self, place: QualifiedName) -> set[QualifiedName]:
         """Returns all definitions that a definition names, directly or through others."""
-        return _closure(self.named_by.get(place, ()), self.named_by)
+        return set(reach(self.named_by.get(place, ()), lambda each: self.named_by.get(each, ())))
 
     @cached_property
-    def kernels(self) -> frozenset[QualifiedName]:
+    def kernels(self) -> set[QualifiedName]:
         """The definitions that reach a Pallas call."""
         reaching = {
             QualifiedName(m.path, name) for m in self.modules.values() for name, d in m.definitions.items() if d.enters
         }
         naming = group_pairs((each, place) for place, named in self.named_by.items() for each in named)
-        return _closure(reaching, naming)
+        return set(reach(reaching, lambda place: naming.get(place, ())))
 
     def imports_kerneltest(self, path: Path) -> bool:
         """Returns whether a file imports kerneltest, itself or through other files of the program."""
-        found, waiting = {path}, [path]
-        while waiting:
-            module = self.modules[waiting.pop()]
-            for dotted in {*module.imports.values(), *module.stars}:
-                if dotted.partition(".")[0] == "kerneltest":
-                    return True
-                for name in (dotted, dotted.rpartition(".")[0]):
-                    other = self.find_module(name) if name else None
-                    if other is not None and other.path not in found:
-                        found.add(other.path)
-                        waiting.append(other.path)
-        return False
+
+        def imported(path: Path) -> Iterator[Path]:
+            for dotted in self.modules[path].imported:
+                modules = (self.find_module(name) for name in (dotted, dotted.rpartition(".")[0]) if name)
+                yield from (module.path for module in modules if module is not None)
+
+        names = (dotted for each in reach([path], imported) for dotted in self.modules[each].imported)
+        return any(dotted.partition(".")[0] == "kerneltest" for dotted in names)
 
     def definition(self, place: QualifiedName) -> Definition:
         return self.modules[place.path].definitions[place.name]
@@ -276,18 +276,6 @@ class Program:
         definitions = self.modules[path].definitions if path in self.modules else {}
         found = [(d.last - d.line, name) for name, d in definitions.items() if d.line <= line <= d.last]
         return QualifiedName(path, min(found)[1]) if found else None
-
-
-def _closure(
-    start: Collection[QualifiedName], edges: Mapping[QualifiedName, Collection[QualifiedName]]
-) -> frozenset[QualifiedName]:
-    found, waiting = set(start), list(start)
-    while waiting:
-        for each in edges.get(waiting.pop(), ()):
-            if each not in found:
-                found.add(each)
-                waiting.append(each)
-    return frozenset(found)
 
 
 def read_program(roots: Sequence[Path], progress: CommandProgress) -> Program:

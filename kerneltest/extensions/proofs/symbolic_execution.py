@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.core.grouping import reach
 from kerneltest.extensions.proofs.formulas import split_multiple
 from kerneltest.extensions.proofs.lowered_code import (
     LoweredCode,
@@ -91,17 +92,12 @@ class Symbols:
 
     def dependencies(self, names: Iterable[str]) -> set[str]:
         """Returns some names and all names that the facts about them mention, directly or through others."""
-        found: set[str] = set()
-        todo = list(names)
-        while todo:
-            name = todo.pop()
-            if name not in found:
-                found.add(name)
-                for fact in self._facts.get(name, ()):
-                    todo += fact.names
-                if name in self.loaded:
-                    todo += self.loaded[name].offset.names
-        return found
+
+        def mentioned(name: str) -> Iterator[str]:
+            yield from (other for fact in self._facts.get(name, ()) for other in fact.names)
+            yield from self.loaded[name].offset.names if name in self.loaded else ()
+
+        return set(reach(names, mentioned))
 
     def facts(self, names: Iterable[str]) -> list[Constraint]:
         """Returns the facts about some names and about their dependencies."""
@@ -397,16 +393,8 @@ class SymbolicExecution:
 
     def requirements_of(self, *keys: Key) -> tuple[Requirement, ...]:
         """Returns the requirements of some values and of those that they are computed from."""
-        found: dict[Requirement, None] = {}
-        seen: set[Key] = set()
-        todo = list(keys)
-        while todo:
-            key = todo.pop()
-            if key not in seen:
-                seen.add(key)
-                found.update(dict.fromkeys(self._requirements.get(key, ())))
-                todo += self._uses.get(key, ())
-        return tuple(found)
+        reached = reach(keys, lambda key: self._uses.get(key, ()))
+        return tuple(dict.fromkeys(each for key in reached for each in self._requirements.get(key, ())))
 
 
 def _end_of(dtype: str) -> int:

@@ -234,11 +234,6 @@ def _initialise_one(thread: Thread, op: Operation, address: int, count: int, *_:
     barriers.setdefault(address, Barrier(f"barrier {len(barriers)}", count))
 
 
-def _arrive(thread: Thread, op: Operation, address: int, predicate: bool = True) -> None:
-    if predicate:
-        thread.block.barriers[address].arrive(thread.release(), op.place)
-
-
 # Copies by TMA.
 
 
@@ -572,7 +567,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     # Barriers and copies.
     "mosaic_gpu.initialize_barrier": _initialise,
     "nvvm.mbarrier.init": _initialise_one,
-    "mosaic_gpu.arrive": _arrive,
+    "mosaic_gpu.arrive": lambda t, op, a, on=True: t.block.barriers[a].arrive(t.release(), op.place) if on else None,
     "mosaic_gpu.arrive_expect_tx": lambda t, op, a, count: t.block.barriers[a].arrive(t.release(), op.place, count),
     "nvvm.mbarrier.try_wait.parity": lambda t, op, a, parity, *_: t.wait(t.block.barriers[a], parity, op.place),
     "gpu.barrier": lambda t, op: t.meet(t.block.meetings, "block", t.block.cluster.shape.threads, op.place),
