@@ -8,7 +8,7 @@ import numpy as np
 
 from kerneltest.backends.base import Backend, BatchExecutable, ContradictedError, Executable, FastPath, Outputs
 from kerneltest.backends.device import device_responds
-from kerneltest.core.details import Contradicted, Stated, format_index
+from kerneltest.core.details import OF_KERNEL, Contradicted, Stated, format_index
 from kerneltest.core.dtypes import Array, flush_subnormals, widen
 from kerneltest.core.failures import (
     Failure,
@@ -34,6 +34,7 @@ from kerneltest.trace.jax_compat.source_lines import KernelFaultError
 from kerneltest.trace.jax_environment import is_simplified
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
+from kerneltest.triage.symptoms import cause_of
 
 _MAX_SAMPLED = 2**16  # numbers in the samples of arguments and outputs, so that they fit into a processor's cache
 _OF_BATCHES = frozenset({Verdict.RESOURCE_EXCEEDED, Verdict.HANG})  # for which the size of a batch may be the cause
@@ -196,9 +197,14 @@ def judge_on_either(
     said = _contradiction(context, seen, outcome.claimed, again)
     if not said:
         return outcome
-    if isinstance(seen, WrongOutputError) and _hides_nan(context, seen, outcome.claimed):
-        return evaluated()
     detail = Contradicted(said)
+    if isinstance(seen, WrongOutputError):
+        wrong = evaluated()
+        if _hides_nan(context, seen, outcome.claimed):
+            return wrong
+        if (cause := cause_of(wrong.record.detail)) is not None and cause.what in OF_KERNEL:  # right by chance
+            said = f"ends as {wrong.record.verdict}: {cause.text()}"
+            detail = Contradicted(said, other="NumPy's order of the kernel's operations")
     return replace(outcome, record=replace(outcome.record, detail=detail, message=detail.text()))
 
 

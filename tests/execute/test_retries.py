@@ -235,6 +235,27 @@ def test_where_only_numpy_s_evaluation_is_wrong_the_run_says_so_once(monkeypatch
     assert [ISSUES in remark for remark in remarks] == [False, True]
 
 
+def _moments_norm(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        values = x_ref[...].astype(jnp.float32)
+        mean, square = (each.mean((0, 2), keepdims=True) for each in (values, values * values))
+        o_ref[...] = ((values - mean) * jax.lax.rsqrt(square - mean * mean + 1e-5)).astype(o_ref.dtype)
+
+    return pl.pallas_call(body, out_shape=x)(x)
+
+
+def test_an_unstable_kernel_that_another_order_of_its_sums_makes_wrong_is_no_fault_of_kerneltest() -> None:
+    def oracle(x: Any) -> Any:
+        centred = x - x.mean((0, 2), keepdims=True)
+        return centred / np.sqrt((centred * centred).mean((0, 2), keepdims=True) + 1e-5)
+
+    pairing = kt.oracle_for(_moments_norm, x=kt.array("256 4 8", "float16"))(oracle)
+    result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=0)
+    (remark,) = contradiction_remarks(result.records)
+    assert "NumPy's order of the kernel's operations ends as mismatch: its formula is right, but loses" in remark
+    assert ISSUES not in remark
+
+
 @dataclass
 class Batched:
     """An executable of a device that fails once, or at each case that has a number."""
