@@ -46,7 +46,9 @@ def mask(site: Site) -> Iterator[EquationChange]:
             edit = _change_at(site, number, function, *conditions)
             # The mask may be missing in several places.
             phrase, key = f"masking {what} by {words} with {fill:g}", f"{where} {key}"
-            yield EquationChange(phrase, edit, key, 1, literal=False, undone="a missing mask")
+            # A softmax is the same with any maximum: one that ignores blocks hides a sum that is not rescaled.
+            cost = 4 if site.name in _MAXIMA else 1
+            yield EquationChange(phrase, edit, key, cost, literal=False, undone="a missing mask")
 
 
 def _change_at(site: Site, number: int | None, function: Function, *more: Atom) -> Callable[[], Sequence[Equation]]:

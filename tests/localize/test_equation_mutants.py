@@ -253,6 +253,34 @@ def test_the_faulty_line_is_named(body: Any, options: dict[str, Any]) -> None:
     assert WORDS.get(body, "") in found.words
 
 
+def _not_rescaled_block(x_ref: Any, o_ref: Any) -> None:
+    def step(i: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        at = 2 * i + jnp.arange(2)
+        x = jnp.where((at >= 0) & (at < x_ref.shape[1]), x_ref[0, at], -jnp.inf)
+        most = jnp.maximum(carry[0], x.max())
+        return most, carry[1] + jnp.exp(x - most).sum()  # FAULT
+
+    most, total = jax.lax.fori_loop(0, 2, step, (jnp.float32(-jnp.inf), jnp.float32(0)))
+    o_ref[...] = jnp.exp(jnp.cumsum(x_ref[...] * 0, axis=1) + x_ref[...] - most) / total
+
+
+def test_a_maximum_that_ignores_blocks_is_not_taken_for_one_that_is_masked() -> None:
+    """A softmax is the same whatever is subtracted: with zeros for all but the first block, it needs no rescaling."""
+
+    @kt.oracle_for(
+        lambda x: _call(_not_rescaled_block, PLAIN, x),
+        x=kt.array("h n", "float32"),
+        dims=dict(h=kt.dim(values=(1,)), n=kt.dim(values=(4,))),
+    )
+    def pairing(x: Any) -> Any:
+        return np.exp(x) / np.exp(x).sum()
+
+    case, *also = (make_case(pairing, {}, x=np.array([row])) for row in ([1, 0, 2, 3], [2, 3, 5, 1], [0, 1, 1, 4]))
+    found = locate_case(pairing, case, backend="interpret", family="normal", also=also)
+    assert found is not None
+    assert (found.place, found.cause) == (_fault(_not_rescaled_block), "a sum that is not rescaled")
+
+
 def _aligned_at_the_top(x_ref: Any, o_ref: Any) -> None:
     rows, cols = (jnp.arange(length) for length in x_ref.shape)
     seen = cols[None, :] <= rows[:, None]  # FAULT
