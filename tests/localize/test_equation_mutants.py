@@ -91,6 +91,12 @@ def _unmasked(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.cumsum(jnp.broadcast_to(total[:, None], (4, 4)), axis=1)
 
 
+def _partly_ignored(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    total = jnp.cumsum(x, axis=1)
+    o_ref[...] = jnp.where(x < 1, 0.0, total * total) + 0.5 * jnp.sin(total)  # FAULT
+
+
 def _stored_always(x_ref: Any, o_ref: Any) -> None:
     x = x_ref[...]
     is_low = x[0, 0] < 0
@@ -190,6 +196,7 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _rounded_twice: lambda x: np.cumsum(x, axis=1) * np.sin(np.cumsum(x, axis=1)),
     _not_rescaled: lambda x: np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
     _unmasked: lambda x: (x * np.arange(4)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
+    _partly_ignored: lambda x: np.where(x < 1, 0, np.cumsum(x, axis=1) ** 2 + 0.5 * np.sin(np.cumsum(x, axis=1))),
     _stored_always: lambda x: np.where(x[0, 0] < 0, -x, 2 * np.cumsum(x, axis=1)),
     _without_one: lambda x: x / (1 + np.abs(np.cumsum(x, axis=1))),
     _without_residual: lambda x: np.tanh(np.cumsum(x, axis=1)) + x,
@@ -206,7 +213,7 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
 CAUSES = {
     **dict.fromkeys((_rounded, _rounded_twice), "a rounding to bfloat16"),
     _not_rescaled: "a sum that is not rescaled",
-    _unmasked: "a missing mask",
+    **dict.fromkeys((_unmasked, _partly_ignored), "a missing mask"),
     _stored_always: "a store that lacks its condition",
     _without_residual: "a missing term",
     _shifted: "a shift that rounds down",
