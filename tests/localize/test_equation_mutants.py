@@ -288,6 +288,32 @@ def test_a_maximum_that_ignores_blocks_is_not_taken_for_one_that_is_masked() -> 
     assert (found.place, found.cause) == (_fault(_not_rescaled_block), "a sum that is not rescaled")
 
 
+def _of_another_width(x_ref: Any, o_ref: Any) -> None:
+    at = jnp.arange(x_ref.shape[1])
+    rate = (at % 2) * (9.0 / x_ref.shape[1])  # FAULT
+    turned = jnp.cumsum(x_ref[...], axis=1) * jnp.cos(rate)
+    o_ref[...] = jnp.where(at < 3, turned, x_ref[...])
+
+
+def test_a_constant_that_is_computed_from_a_length_is_named() -> None:
+    @kt.oracle_for(
+        lambda x: _call(_of_another_width, PLAIN, x),
+        x=kt.array("m n", "float32"),
+        dims=dict(m=kt.dim(values=(2,)), n=kt.dim(values=(4, 5, 7))),
+    )
+    def pairing(x: Any) -> Any:
+        at = np.arange(x.shape[1])
+        return np.where(at < 3, np.cumsum(x, axis=1) * np.cos(at % 2 * 3.0), x)
+
+    failing, *also = (make_case(pairing, dict(n=n), x=1 / 7) for n in (4, 5, 7))
+    found = locate_case(pairing, failing, backend="interpret", family="normal", also=also)
+    assert found is not None
+    assert (found.place, found.words) == (
+        _fault(_of_another_width),
+        "changing 2.25 to that with 3 for the length n=4, 3 fixes the result",
+    )
+
+
 def _aligned_at_the_top(x_ref: Any, o_ref: Any) -> None:
     rows, cols = (jnp.arange(length) for length in x_ref.shape)
     seen = cols[None, :] <= rows[:, None]  # FAULT
