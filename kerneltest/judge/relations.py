@@ -232,7 +232,7 @@ def _moves(mismatch: MismatchContext, argument: str, axis: str, length: int) -> 
     yield ValueRelation(RelationKind.REVERSED, argument, axis)
     yield from [ValueRelation(RelationKind.HALVES, argument, axis)] * (length % 2 == 0)
     yield ValueRelation(RelationKind.PAIRS, argument, axis)
-    for kind in (RelationKind.ROLLED, RelationKind.MOVED):
+    for kind in (RelationKind.MOVED, RelationKind.ROLLED):
         for by in range(1, min(_MOST_MOVED, length - 1) + 1):
             yield ValueRelation(kind, argument, axis, by)
             yield ValueRelation(kind, argument, axis, -by)

@@ -46,7 +46,9 @@ def mask(site: Site) -> Iterator[EquationChange]:
             edit = _change_at(site, number, function, *conditions)
             # The mask may be missing in several places.
             phrase, key = f"masking {what} by {words} with {fill:g}", f"{where} {key}"
-            yield EquationChange(phrase, edit, key, 1, literal=False, undone="a missing mask")
+            # A softmax is the same with any maximum: one that ignores blocks hides a sum that is not rescaled.
+            cost = 4 if site.name in _MAXIMA else 1
+            yield EquationChange(phrase, edit, key, cost, literal=False, undone="a missing mask")
 
 
 def _change_at(site: Site, number: int | None, function: Function, *more: Atom) -> Callable[[], Sequence[Equation]]:
@@ -73,6 +75,9 @@ def _masks(site: Site, atom: Atom) -> Iterator[tuple[str, str, list[Var], float,
         for fill in fills:
             function = partial(_select, axes=axes, fill=fill)
             yield f"{key} {fill}", words, [value.variable for value, _ in conditions], fill, function
+        if len(axes) == 1 and _stored(site):  # what is masked by a part of the formula may be the elements to ignore
+            function = partial(_select, axes=axes, fill=0, negated=True)
+            yield f"not {key}", f"not {words}", [conditions[0][0].variable], 0, function
     for value in site.scope:
         if value.name not in _POSITIONS or not is_integer_array(value.variable) or not value.variable.aval.shape:
             continue
@@ -120,9 +125,9 @@ def _select_below(x: Any, positions: Any, *, axis: int | None, length: int, fill
     return _select(x, positions < length, axes=[axis], fill=fill)
 
 
-def _select(x: Any, *conditions: Any, axes: Sequence[int | None], fill: float) -> Any:
+def _select(x: Any, *conditions: Any, axes: Sequence[int | None], fill: float, negated: bool = False) -> Any:
     for condition, axis in zip(conditions, axes, strict=True):
-        x = jnp.where(_aligned(condition, axis, x), x, jnp.asarray(fill, x.dtype))
+        x = jnp.where(_aligned(condition, axis, x) ^ negated, x, jnp.asarray(fill, x.dtype))
     return x
 
 

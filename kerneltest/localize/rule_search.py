@@ -44,14 +44,17 @@ class RuleSearch(Generic[P]):
         kinds: Sequence[Hashable],
         fails: Callable[[int], bool | None],
         most_tried: int,
+        *,
+        pairs_have_exceptions: bool = False,
     ) -> None:
         """Makes a search that knows nothing yet.
 
         Each property has a cost, and the subjects that have it as bits; they are asked for once something passes. A
-        rule is checked on kinds of subjects that were not tried, if any. `fails` is None if a subject says nothing.
+        rule is checked on kinds of subjects that were not tried, if any. `fails` is None if a subject says nothing. A
+        rule of two properties may have exceptions only if `pairs_have_exceptions`.
         """
         self._kinds, self._fails, self._most_tried = kinds, fails, most_tried
-        self._properties = properties
+        self._properties, self._pairs_have_exceptions = properties, pairs_have_exceptions
         self.failing = self.passing = self._skipped = 0
         self.tried = 0
 
@@ -113,8 +116,16 @@ class RuleSearch(Generic[P]):
         return [rule for rule in rules if not rule.bits & self.passing and rule.bits & self.failing == self.failing]
 
     def _nearly_fitting(self) -> Rule[P] | None:
-        best = min(self._holding, key=lambda rule: ((rule.bits & self.passing).bit_count(), rule.cost), default=None)
-        return best if best is not None and self.is_believable(best, self.passing) else None
+        def exceptions(rule: Rule[P]) -> int:
+            return (rule.bits & self.passing).bit_count()
+
+        halves = itertools.combinations(self._holding[: _MOST_PAIRED * self._pairs_have_exceptions], 2)
+        pairs = (made for each in halves if exceptions(made := _conjunction(each)) + 1 < min(map(exceptions, each)))
+        for rules in (pairs, self._holding):  # each half of a pair excludes several that the other does not
+            best = min(rules, key=lambda rule: (exceptions(rule), rule.cost), default=None)
+            if best is not None and self.is_believable(best, self.passing):
+                return best
+        return None
 
     def is_believable(self, rule: Rule[P], passing: int) -> bool:
         """Returns whether a rule is unlikely to fit by chance, if the subjects of some bits pass."""

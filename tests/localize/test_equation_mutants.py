@@ -91,6 +91,12 @@ def _unmasked(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.cumsum(jnp.broadcast_to(total[:, None], (4, 4)), axis=1)
 
 
+def _partly_ignored(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    total = jnp.cumsum(x, axis=1)
+    o_ref[...] = jnp.where(x < 1, 0.0, total * total) + 0.5 * jnp.sin(total)  # FAULT
+
+
 def _stored_always(x_ref: Any, o_ref: Any) -> None:
     x = x_ref[...]
     is_low = x[0, 0] < 0
@@ -190,6 +196,7 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _rounded_twice: lambda x: np.cumsum(x, axis=1) * np.sin(np.cumsum(x, axis=1)),
     _not_rescaled: lambda x: np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
     _unmasked: lambda x: (x * np.arange(4)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
+    _partly_ignored: lambda x: np.where(x < 1, 0, np.cumsum(x, axis=1) ** 2 + 0.5 * np.sin(np.cumsum(x, axis=1))),
     _stored_always: lambda x: np.where(x[0, 0] < 0, -x, 2 * np.cumsum(x, axis=1)),
     _without_one: lambda x: x / (1 + np.abs(np.cumsum(x, axis=1))),
     _without_residual: lambda x: np.tanh(np.cumsum(x, axis=1)) + x,
@@ -206,7 +213,7 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
 CAUSES = {
     **dict.fromkeys((_rounded, _rounded_twice), "a rounding to bfloat16"),
     _not_rescaled: "a sum that is not rescaled",
-    _unmasked: "a missing mask",
+    **dict.fromkeys((_unmasked, _partly_ignored), "a missing mask"),
     _stored_always: "a store that lacks its condition",
     _without_residual: "a missing term",
     _shifted: "a shift that rounds down",
@@ -251,6 +258,60 @@ def test_the_faulty_line_is_named(body: Any, options: dict[str, Any]) -> None:
     assert found.place == _fault(body)
     assert found.cause == CAUSES.get(body, "")
     assert WORDS.get(body, "") in found.words
+
+
+def _not_rescaled_block(x_ref: Any, o_ref: Any) -> None:
+    def step(i: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        at = 2 * i + jnp.arange(2)
+        x = jnp.where((at >= 0) & (at < x_ref.shape[1]), x_ref[0, at], -jnp.inf)
+        most = jnp.maximum(carry[0], x.max())
+        return most, carry[1] + jnp.exp(x - most).sum()  # FAULT
+
+    most, total = jax.lax.fori_loop(0, 2, step, (jnp.float32(-jnp.inf), jnp.float32(0)))
+    o_ref[...] = jnp.exp(jnp.cumsum(x_ref[...] * 0, axis=1) + x_ref[...] - most) / total
+
+
+def test_a_maximum_that_ignores_blocks_is_not_taken_for_one_that_is_masked() -> None:
+    """A softmax is the same whatever is subtracted: with zeros for all but the first block, it needs no rescaling."""
+
+    @kt.oracle_for(
+        lambda x: _call(_not_rescaled_block, PLAIN, x),
+        x=kt.array("h n", "float32"),
+        dims=dict(h=kt.dim(values=(1,)), n=kt.dim(values=(4,))),
+    )
+    def pairing(x: Any) -> Any:
+        return np.exp(x) / np.exp(x).sum()
+
+    case, *also = (make_case(pairing, {}, x=np.array([row])) for row in ([1, 0, 2, 3], [2, 3, 5, 1], [0, 1, 1, 4]))
+    found = locate_case(pairing, case, backend="interpret", family="normal", also=also)
+    assert found is not None
+    assert (found.place, found.cause) == (_fault(_not_rescaled_block), "a sum that is not rescaled")
+
+
+def _of_another_width(x_ref: Any, o_ref: Any) -> None:
+    at = jnp.arange(x_ref.shape[1])
+    rate = (at % 2) * (9.0 / x_ref.shape[1])  # FAULT
+    turned = jnp.cumsum(x_ref[...], axis=1) * jnp.cos(rate)
+    o_ref[...] = jnp.where(at < 3, turned, x_ref[...])
+
+
+def test_a_constant_that_is_computed_from_a_length_is_named() -> None:
+    @kt.oracle_for(
+        lambda x: _call(_of_another_width, PLAIN, x),
+        x=kt.array("m n", "float32"),
+        dims=dict(m=kt.dim(values=(2,)), n=kt.dim(values=(4, 5, 7))),
+    )
+    def pairing(x: Any) -> Any:
+        at = np.arange(x.shape[1])
+        return np.where(at < 3, np.cumsum(x, axis=1) * np.cos(at % 2 * 3.0), x)
+
+    failing, *also = (make_case(pairing, dict(n=n), x=1 / 7) for n in (4, 5, 7))
+    found = locate_case(pairing, failing, backend="interpret", family="normal", also=also)
+    assert found is not None
+    assert (found.place, found.words) == (
+        _fault(_of_another_width),
+        "changing 2.25 to that with 3 for the length n=4, 3 fixes the result",
+    )
 
 
 def _aligned_at_the_top(x_ref: Any, o_ref: Any) -> None:

@@ -89,6 +89,19 @@ def test_the_length_that_stands_for_an_option_is_named() -> None:
     assert suspect.headline == "wrong values: as if step were k"
 
 
+def test_an_argument_that_is_read_at_its_start_is_not_read_around_its_end() -> None:
+    def kernel(w: jax.Array, at: jax.Array) -> jax.Array:
+        moved = (at > 0) & (jnp.arange(len(at)) % 2 == 0)
+        return w[at - moved] + elementwise(lambda u: 0 * u, w)[:1]
+
+    @kt.oracle_for(kernel, w=kt.array("g n", "float32", domain=(-9, 9)), at=kt.indices("m", into="g"))
+    def rows(w: np.ndarray, at: np.ndarray) -> np.ndarray:
+        return w[at]
+
+    (suspect,) = kt.check(rows, depth="quick", minimize=5).suspects
+    assert suspect.headline == "wrong values: as if w were read 1 place of g further back"
+
+
 def _case(number: int, m: int, n: int) -> ExplicitCase:
     rng = np.random.default_rng(number)
     arrays = {
