@@ -261,10 +261,11 @@ def _scan(op: Operation) -> Rule:
     combine = op.regions[0].function()
     length = op.operand_types[0].shape[axis - 1]
 
+    def ordered(x: Array) -> Array:
+        return np.flip(x, axis) if is_reversed else x
+
     def compute(*operands: Array) -> tuple[Array, ...]:
-        parts = tuple(_along(x, axis, length) for x in np.broadcast_arrays(*operands))
-        if is_reversed:
-            parts = tuple(np.flip(x, axis) for x in parts)
+        parts = tuple(ordered(_along(x, axis, length)) for x in np.broadcast_arrays(*operands))
         distance = 1
         while distance < length:
             head = (slice(None),) * axis + (slice(0, distance),)
@@ -274,13 +275,11 @@ def _scan(op: Operation) -> Rule:
             heads = [np.broadcast_to(x[head], (len(y), *x[head].shape[1:])) for x, y in zip(parts, joined, strict=True)]
             parts = tuple(map(partial(np.concatenate, axis=axis), zip(heads, joined, strict=True)))
             distance *= 2
-        return tuple(np.flip(x, axis) for x in parts) if is_reversed else parts
+        return tuple(map(ordered, parts))
 
     def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
-        mask = _along(any_operand(values, masks), axis, length)
-        if is_reversed:
-            return np.flip(np.logical_or.accumulate(np.flip(mask, axis), axis), axis)
-        return np.logical_or.accumulate(mask, axis)
+        mask = ordered(_along(any_operand(values, masks), axis, length))
+        return ordered(np.logical_or.accumulate(mask, axis))
 
     return Rule(compute, undefined)
 
