@@ -158,10 +158,8 @@ Axis = str | int | AxisExpression
 
 def parse_axis(word: str) -> Axis:
     """Returns the axis of a word of a shape: `m`, `128`, `2*h`, `b+1`; a ValueError if the word is malformed."""
-    if word.isdecimal() and word.isascii():
-        return int(word)
-    if is_dim_name(word):
-        return word
+    if not set(word) & set("+-*"):
+        return _factor(word, word)
     if word[:1] in ("+", "-"):
         raise ValueError(
             f"{word!r} starts with a sign, and a length is positive; separate axes by spaces, as in 'm 3 n'"

@@ -121,17 +121,16 @@ def _telling_elements(item: Item, case: AnyCase, traced: Traced) -> Iterator[obj
 
 # Sampled elements must be written, and depend on no memory that is not.
 def _check_defined(number: int, samples: OutputSamples) -> None:
-    if samples.unwritten.size:
-        first = format_element(samples.shape, int(samples.unwritten[0]))
-        remark = "programs with higher numbers write further on, and not even the last one reaches it"
-        count, total = samples.unwritten.size, samples.offsets.size
-        detail = Undefined(f"output {number}", True, count, total, first, sampled=True, remark=remark)
-        raise Failure(Verdict.UNWRITTEN, detail)
-    if samples.undefined.any():
-        first = format_element(samples.shape, int(samples.offsets[samples.undefined][0]))
-        count = int(samples.undefined.sum())
-        detail = Undefined(f"output {number}", False, count, samples.offsets.size, first, sampled=True)
-        raise Failure(Verdict.UNINITIALISED, detail)
+    past = "programs with higher numbers write further on, and not even the last one reaches it"
+    for verdict, found in (
+        (Verdict.UNWRITTEN, samples.unwritten),
+        (Verdict.UNINITIALISED, samples.offsets[samples.undefined]),
+    ):
+        if found.size:
+            first, unwritten = format_element(samples.shape, int(found[0])), verdict is Verdict.UNWRITTEN
+            count, total, remark = found.size, samples.offsets.size, past if unwritten else ""
+            detail = Undefined(f"output {number}", unwritten, count, total, first, sampled=True, remark=remark)
+            raise Failure(verdict, detail)
 
 
 @dataclass(frozen=True, slots=True)

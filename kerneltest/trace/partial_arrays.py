@@ -82,13 +82,11 @@ def axis_indices(offset: Array, shape: tuple[int, ...]) -> list[Array]:
 
 
 def _transpose(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> tuple[Offsets, Offsets]:
+    def exchange(order: Sequence[int], old: tuple[int, ...], new: tuple[int, ...]) -> Offsets:
+        return lambda at: flat_offsets([axis_indices(at, old)[axis] for axis in order], new)
+
     order = params["permutation"]
-
-    def source(at: Array) -> Array:
-        indices = axis_indices(at, after)
-        return flat_offsets([indices[order.index(axis)] for axis in range(len(before))], before)
-
-    return source, lambda at: flat_offsets([axis_indices(at, before)[axis] for axis in order], after)
+    return exchange(np.argsort(order).tolist(), after, before), exchange(order, before, after)
 
 
 def _slice(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> tuple[Offsets, Offsets]:

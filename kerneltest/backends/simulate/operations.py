@@ -261,10 +261,11 @@ def _scan(op: Operation) -> Rule:
     combine = op.regions[0].function()
     length = op.operand_types[0].shape[axis - 1]
 
+    def ordered(x: Array) -> Array:
+        return np.flip(x, axis) if is_reversed else x
+
     def compute(*operands: Array) -> tuple[Array, ...]:
-        parts = tuple(_along(x, axis, length) for x in np.broadcast_arrays(*operands))
-        if is_reversed:
-            parts = tuple(np.flip(x, axis) for x in parts)
+        parts = tuple(ordered(_along(x, axis, length)) for x in np.broadcast_arrays(*operands))
         distance = 1
         while distance < length:
             head = (slice(None),) * axis + (slice(0, distance),)
@@ -274,13 +275,11 @@ def _scan(op: Operation) -> Rule:
             heads = [np.broadcast_to(x[head], (len(y), *x[head].shape[1:])) for x, y in zip(parts, joined, strict=True)]
             parts = tuple(map(partial(np.concatenate, axis=axis), zip(heads, joined, strict=True)))
             distance *= 2
-        return tuple(np.flip(x, axis) for x in parts) if is_reversed else parts
+        return tuple(map(ordered, parts))
 
     def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
-        mask = _along(any_operand(values, masks), axis, length)
-        if is_reversed:
-            return np.flip(np.logical_or.accumulate(np.flip(mask, axis), axis), axis)
-        return np.logical_or.accumulate(mask, axis)
+        mask = ordered(_along(any_operand(values, masks), axis, length))
+        return ordered(np.logical_or.accumulate(mask, axis))
 
     return Rule(compute, undefined)
 
@@ -355,24 +354,15 @@ def _run_load(interpreter: IRInterpreter, op: Operation, operands: Sequence[Valu
     return [interpreter.access(request)]
 
 
-def _run_store(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    pointer, value, *mask = operands
-    interpreter.access(AccessRequest(op, Access.STORE, _store, pointer, mask[0] if mask else None, [value]))
-    return []
+def _writing(kind: Access, action_of: Callable[[Operation], Action], values: int = 1) -> Callable[..., Sequence[Value]]:
+    # Runs an access that takes some values, and a mask if there is one.
+    def run(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
+        pointer, *rest = operands
+        mask = rest[values] if len(rest) > values else None
+        before = interpreter.access(AccessRequest(op, kind, action_of(op), pointer, mask, rest[:values]))
+        return [before] if op.results else []
 
-
-def _atomic_rmw(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    pointer, value, *mask = operands
-    action = _atomic(op.semantics.rule(op).compute)
-    request = AccessRequest(op, Access.ATOMIC, action, pointer, mask[0] if mask else None, [value])
-    return [interpreter.access(request)]
-
-
-def _atomic_cas(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Runs `tt.atomic_cas`: a write to elements that hold the expected value."""
-    pointer, *rest = operands
-    action = _atomic(lambda old, expected, new: np.asarray(np.where(old == expected, new, old)))
-    return [interpreter.access(AccessRequest(op, Access.ATOMIC, action, pointer, None, rest))]
+    return run
 
 
 def _load(
@@ -452,6 +442,10 @@ def _atomic(update: Callable[..., Array]) -> Action:
         return before.reshape(inside.shape), undefined if undefined.any() else None
 
     return act
+
+
+# Writes to elements that hold the expected value.
+_EXCHANGE = _atomic(lambda old, expected, new: np.asarray(np.where(old == expected, new, old)))
 
 
 def _add_floats(old: Array, new: Array) -> Array:
@@ -673,11 +667,13 @@ OPERATIONS: Mapping[str, Semantics] = {
     ),
     "tt.addptr": Semantics(execute=_advance, bare=True),
     "tt.load": Semantics(execute=_run_load),
-    "tt.store": Semantics(execute=_run_store, has_effect=True),
+    "tt.store": Semantics(execute=_writing(Access.STORE, lambda op: _store), has_effect=True),
     "tt.atomic_rmw": Semantics(
-        lambda op: Rule(_RMW[op.attributes["atomic_rmw_op"]], any_operand), _atomic_rmw, has_effect=True
+        lambda op: Rule(_RMW[op.attributes["atomic_rmw_op"]], any_operand),
+        _writing(Access.ATOMIC, lambda op: _atomic(op.semantics.rule(op).compute)),
+        has_effect=True,
     ),
-    "tt.atomic_cas": Semantics(execute=_atomic_cas, has_effect=True),
+    "tt.atomic_cas": Semantics(execute=_writing(Access.ATOMIC, lambda op: _EXCHANGE, values=2), has_effect=True),
     **dict.fromkeys(
         ("tt.print", "tt.assert", "gpu.barrier", "tt.debug_barrier"),
         Semantics(execute=lambda interpreter, op, operands: [], has_effect=True),

@@ -99,15 +99,11 @@ class ArrayData(ArgumentKind):
 
     def one_true(self, slot: Slot, rng: Rng) -> Array:
         """One boolean is True."""
-        values = np.zeros(slot.shape)
-        values.reshape(-1)[rng.integers(slot.size)] = 1
-        return slot.cast(values)
+        return slot.cast(np.arange(slot.size).reshape(slot.shape) == rng.integers(slot.size))
 
     def one_false(self, slot: Slot, rng: Rng) -> Array:
         """One boolean is False."""
-        values = np.ones(slot.shape)
-        values.reshape(-1)[rng.integers(slot.size)] = 0
-        return slot.cast(values)
+        return slot.cast(self.one_true(slot, rng) == 0)
 
     def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
         """Returns small integers, booleans, or normally distributed numbers if floats need not be exact."""

@@ -20,19 +20,13 @@ def _with_rows(axes: Sequence[int]) -> tuple[int, ...]:
 
 
 def _broadcast(equation: Equation) -> ArrayFunction:
-    params, shape = equation.params, tuple(equation.outvars[0].aval.shape)
-    axes = params.get("broadcast_dimensions")
+    before, shape = (tuple(v.aval.shape) for v in (equation.invars[0], equation.outvars[0]))
+    axes = equation.params.get("broadcast_dimensions")
     if axes is None:  # Pallas' own primitive, which aligns the last axes
-        ones = (1,) * (len(shape) - len(equation.invars[0].aval.shape))
-        return lambda x: np.broadcast_to(x.reshape(len(x), *ones, *x.shape[1:]), (len(x), *shape))
-
-    def function(x: Array) -> Array:
-        lengths = [1] * len(shape)
-        for axis, length in zip(axes, x.shape[1:], strict=True):
-            lengths[axis] = length
-        return np.broadcast_to(x.reshape(len(x), *lengths), (len(x), *shape))
-
-    return function
+        axes = range(len(shape) - len(before), len(shape))
+    own = dict(zip(axes, before, strict=True))
+    lengths = [own.get(axis, 1) for axis in range(len(shape))]
+    return lambda x: np.broadcast_to(x.reshape(len(x), *lengths), (len(x), *shape))
 
 
 def _reshape(equation: Equation) -> ArrayFunction:

@@ -249,7 +249,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         self.copies: dict[int, tuple[int, SourceInfo]] = {}  # by JAX's number: the core that started it, and its source
         self._clocks_given = 0
         self._tracking = threading.Lock()
-        self._running = threading.local()  # the copy that a thread carries out
+        self.running = threading.local()  # the copy that a thread carries out
 
     def name(self, key: BufferKey) -> str:
         number = key[1] - _FIRST_BUFFER
@@ -288,18 +288,9 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
                 if copies or semaphore.count_by_core[core]:
                     yield Leftover(name, int(semaphore.count_by_core[core]), copies)
 
-    @contextmanager
-    def carry_out(self, copy: int) -> Iterator[None]:
-        """Attributes this thread's accesses to a copy, by JAX's number."""
-        self._running.copy = copy
-        try:
-            yield
-        finally:
-            self._running.copy = None
-
     @property
     def _copy(self) -> int | None:
-        return getattr(self._running, "copy", None)
+        return getattr(self.running, "copy", None)
 
     def get_random_virtual_device_id(self) -> int:
         """Gives each copy a clock of its own, in turn: two copies that share one would seem to be ordered."""
@@ -733,8 +724,12 @@ def _tracked_memory(layout: MemoryLayout, fill: ChooseFill | None) -> Iterator[l
 
     def carried_out(execute: Callable[[Any], None]) -> Callable[[Any], None]:
         def execute_copy(copy: Any) -> None:
-            with made[-1].carry_out(copy.id):
+            running = made[-1].running
+            running.copy = copy.id  # to which this thread's accesses belong
+            try:
                 execute(copy)
+            finally:
+                running.copy = None
 
         return execute_copy
 
