@@ -214,6 +214,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         lambda x: pl.pallas_call(_slices_beyond, out_shape=_out(8), grid=(2,), out_specs=ROW)(x),
         ((6,),),
     ),
+    "slices as long as the array, and beyond": (
+        lambda x: pl.pallas_call(_slices_beyond, out_shape=_out(8), grid=(2,), out_specs=ROW)(x),
+        ((4,),),
+    ),
     "slices before": (
         lambda x: pl.pallas_call(_slices_before, out_shape=_out(8), grid=(2,), out_specs=ROW)(x),
         ((6,),),

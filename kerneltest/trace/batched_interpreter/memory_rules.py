@@ -141,18 +141,17 @@ def _relayout(transform: Any, shape: Sequence[int]) -> _Relayout:
 
 def _locator(transform: Any) -> _Locate:
     indices = transform.indices
-    slices = [index for index in indices if is_slice(index)]
-    if _sliced_axes(indices) is not None:
+    if (axes := _sliced_axes(indices)) is not None:
         firsts = [index.start if is_slice(index) else index for index in indices]
+        sizes = [index.size if is_slice(index) else 1 for index in indices]
 
         def locate(operands: Sequence[Value]) -> _Region:
-            kept = tuple(_length(index.size, operands) for index in slices)
-            sizes = iter(kept)
-            lengths = tuple(next(sizes) if is_slice(index) else 1 for index in indices)
-            return _Region([_value(first, operands) for first in firsts], lengths, kept)
+            lengths = [_length(size, operands) for size in sizes]
+            return _Region([_value(i, operands) for i in firsts], tuple(lengths), tuple(lengths[axis] for axis in axes))
 
-        return locate
-    if slices:
+        known = locate(()) if all(isinstance(number, int) for number in (*firsts, *sizes)) else None  # as of `ref[...]`
+        return locate if known is None else lambda operands: known
+    if any(map(is_slice, indices)):
         return _mixed_locator(transform)
     return lambda operands: _Region(arrays=[_value(index, operands) for index in indices])
 
@@ -309,6 +308,8 @@ def _starts(region: _Region, shape: Sequence[int], *, padded: bool) -> list[tupl
     # The first position of a slice along each axis, clamped so that the slice fits: one tuple for each row, or a single
     # one if all rows share it. Padded memory counts as longer by one slice, so that a slice may overhang it; negative
     # positions then count from that longer end.
+    if region.lengths == shape and not padded:
+        return [(0,) * len(shape)]
     found: list[int | list[int]] = []
     rows = 1
     for start, length, n in zip(region.starts, region.lengths, shape, strict=True):
@@ -365,8 +366,7 @@ def _write(memory: BatchedRef, region: _Region, values: Array, *, padded: bool =
     _check_room(memory, max(len(values), len(starts)))
     for row, at in enumerate(starts):
         rows = slice(None) if len(starts) == 1 else slice(row, row + 1)
-        own = values if len(starts) == 1 or len(values) == 1 else values[rows]
-        _write_block(memory.array, _block(rows, at, region.lengths), own)
+        _write_block(memory.array, _block(rows, at, region.lengths), values if len(values) == 1 else values[rows])
 
 
 def read_through(memory: Array, steps: Sequence[_Step], operands: Sequence[Value], *, padded: bool = False) -> Array:
