@@ -3,6 +3,7 @@
 `inline_jaxpr` returns a jaxpr as a list of operations.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -264,11 +265,12 @@ def dot_precision(jaxpr: Jaxpr) -> tuple[bool, str]:
     return calls or bool(dots), "bfloat16" if any("BF16" in str(dot.params.get("precision")) for dot in dots) else ""
 
 
+@functools.lru_cache(maxsize=128)  # each case needs it
 def adds_atomically(jaxpr: Jaxpr) -> bool:
     """Returns whether it may add floats by atomic operations."""
-    updates = (equation for equation, _ in iter_equations(jaxpr) if kind_of(equation) is Kind.ATOMIC)
     calls = any(is_triton_call(equation) and arithmetic_of(equation).adds_atomically for equation in iter_calls(jaxpr))
-    return calls or any(bool(_bytes_of_float(variable)) for update in updates for variable in update.outvars)
+    updates = (equation for equation, _ in iter_equations(jaxpr) if kind_of(equation) is Kind.ATOMIC)
+    return calls or any(_bytes_of_float(variable) for update in updates for variable in update.outvars)
 
 
 def _is_reduced_dot(equation: Equation) -> bool:
