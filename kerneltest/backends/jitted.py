@@ -195,10 +195,7 @@ class NumpyPath:
         return self.prepare_unchecked(traced) is not None
 
     def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> NumpyExecutable | None:
-        if self._agrees_with_compiled is False:
-            return None
-        evaluation = self.prepare_unchecked(traced)
-        if evaluation is None:
+        if self._agrees_with_compiled is False or (evaluation := self.prepare_unchecked(traced)) is None:
             return None
         if traced not in self._faithful:
             self._faithful[traced] = False  # stays so if the comparison raises

@@ -1,7 +1,7 @@
 """Sharpness: how small an error of an output its bounds would still show."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from statistics import median_low
@@ -192,7 +192,7 @@ class Informativeness:
     """
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
-        self._by_pairing: dict[str, _Asked] = {}
+        self._by_pairing: defaultdict[str, _Asked] = defaultdict(_Asked)
         self._findings: Counter[Verdict] = Counter()
         self._compared = False
         self._ran = False
@@ -200,7 +200,7 @@ class Informativeness:
             self.add(record)
 
     def add(self, record: Record) -> None:
-        self._by_pairing.setdefault(record.pairing, _Asked()).add(record)
+        self._by_pairing[record.pairing].add(record)
         self._findings[record.verdict] += record.verdict.is_finding
         self._compared = self._compared or bool(record.compared)
         self._ran = self._ran or not (isinstance(record.detail, Unavailable) and record.detail.skipped)

@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from kerneltest.core.fingerprint import NotReusableError
-from kerneltest.trace.jax_compat.rules import _at_depth, _registries, replaced_function
+from kerneltest.trace.jax_compat.rules import _registries, _with_inner, replaced_function
 from kerneltest.trace.jaxpr_digest import RULES, jaxpr_fingerprint
 
 X = jax.ShapeDtypeStruct((8,), np.float32)
@@ -168,7 +168,7 @@ REGISTER: dict[str, Callable[[Any], None]] = {
 def test_rules_of_another_for_a_primitive_of_jax_are_told(register: Callable[[Any], None]) -> None:
     jaxpr = jax.make_jaxpr(jnp.tan)(X)
     before = jaxpr_fingerprint(jaxpr)
-    tables = (*_at_depth(_registries(len(sys.modules))[1]), vars(jax.lax.tan_p))
+    tables = (*_with_inner(_registries(len(sys.modules))[1]), vars(jax.lax.tan_p))
     kept = [(table, dict(table)) for table in tables]
     try:
         register(lambda *arguments: arguments)

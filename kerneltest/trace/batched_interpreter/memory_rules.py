@@ -147,8 +147,7 @@ def _locator(transform: Any) -> _Locate:
 
         def locate(operands: Sequence[Value]) -> _Region:
             lengths = [_length(size, operands) for size in sizes]
-            starts = [_value(first, operands) for first in firsts]
-            return _Region(starts, tuple(lengths), tuple(lengths[axis] for axis in axes))
+            return _Region([_value(i, operands) for i in firsts], tuple(lengths), tuple(lengths[axis] for axis in axes))
 
         known = locate(()) if all(isinstance(number, int) for number in (*firsts, *sizes)) else None  # as of `ref[...]`
         return locate if known is None else lambda operands: known

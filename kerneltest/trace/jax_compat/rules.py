@@ -11,7 +11,6 @@ from jax.extend.core import Primitive
 from kerneltest.core.fingerprint import LIBRARIES, cell_contents, is_installed
 
 _OWN = frozenset(LIBRARIES) | sys.stdlib_module_names - {"__main__"}
-_DEPTH = 2  # of tables of rules: by platform, then by primitive
 
 
 def foreign_code(primitive: Primitive) -> str:
@@ -22,7 +21,7 @@ def foreign_code(primitive: Primitive) -> str:
     known, tables = _registries(len(sys.modules))
     if primitive not in known:
         return primitive.name
-    rules = (table[primitive] for table in _at_depth(tables) if primitive in table)
+    rules = (table[primitive] for table in _with_inner(tables) if primitive in table)
     return next(filter(None, map(_judge, (*vars(primitive).values(), *rules))), "")
 
 
@@ -46,14 +45,14 @@ def _registries(modules: int) -> tuple[frozenset[Primitive], list[dict[Any, Any]
 
 def _is_table(value: Mapping[Any, Any]) -> bool:
     """Returns whether a dictionary has rules by primitive, or may get some: JAX's tables are empty at first."""
-    return not value or any(isinstance(key, Primitive) for table in _at_depth([value]) for key in table)
+    return not value or any(isinstance(key, Primitive) for table in _with_inner([value]) for key in table)
 
 
-def _at_depth(tables: list[Any], depth: int = _DEPTH) -> Iterator[Mapping[Any, Any]]:
+def _with_inner(tables: list[Any]) -> Iterator[Mapping[Any, Any]]:
     for table in tables:
         yield table
-        if depth > 1 and not isinstance(next(iter(table), None), Primitive):  # of which all values are rules
-            yield from _at_depth([inner for inner in list(table.values()) if isinstance(inner, dict)], depth - 1)
+        if not isinstance(next(iter(table), None), Primitive):  # by platform, then by primitive
+            yield from [inner for inner in list(table.values()) if isinstance(inner, dict)]
 
 
 def _foreign(value: Any, seen: set[int] | None = None) -> str:
