@@ -512,6 +512,7 @@ class ErrorCause(StrEnum):
     OVERFLOW = "overflow"
     BACKEND = "backend"
     CONSTANT = "constant"
+    SPECIAL = "special"
 
 
 OF_KERNEL = (ErrorCause.UNSTABLE, ErrorCause.OVERFLOW, ErrorCause.CONSTANT)  # of its formula in its own dtypes
@@ -527,6 +528,8 @@ _WITHOUT_SIZE = {
     ErrorCause.OVERFLOW: "its formula is right, but an intermediate result overflows in the kernel's dtypes",
     ErrorCause.UNSTABLE: f"its formula is right, but loses far more to rounding than the oracle's{_FORMS}",
     ErrorCause.CONSTANT: "its formula is right, but {}",
+    ErrorCause.SPECIAL: "its formula is right for numbers, but makes NaN of special values (0 * inf, inf - inf): "
+    "select values there, or declare domain=kt.interval(finite=True)",
     ErrorCause.BACKEND: "the backend computes something else: evaluated by NumPy, the kernel gives what is expected",
 }
 
@@ -538,7 +541,7 @@ class MismatchCause:
     what: ErrorCause  # the cause
     # for `formula` the largest error without rounding, relative to the largest value expected of the wrong elements;
     # for `rounding` the largest error / bound; for `unstable` the largest bound of the kernel's formula / that of the
-    # oracle's. None if it is infinite, or a value is NaN, and for `overflow` and `backend`
+    # oracle's. None if it is infinite, or a value is NaN, and for `overflow`, `backend` and `special`
     size: float | None
     # for `formula` the oracle's functions, if approximations of them could explain the error
     functions: tuple[str, ...] = ()

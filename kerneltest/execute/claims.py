@@ -591,6 +591,8 @@ def _find_cause(
     if is_wrong(found):
         if not formula_explains(outputs, found):
             return None
+        if formula.makes_nan(outputs):
+            return MismatchCause(ErrorCause.SPECIAL, None)
         if formula.overflows_own_dtypes() and formula.is_right_by(WideRules):
             return _BY_OVERFLOW
         if not (rounds_explicitly(formula.traced.jaxpr.jaxpr) and formula.is_right_by(UnroundedRules)):

@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kerneltest.core.details import ErrorCause, MismatchCause, Stated
-from kerneltest.core.dtypes import Array, DType, cast, float_format, is_float
+from kerneltest.core.dtypes import Array, DType, cast, float_format, is_float, widen
 from kerneltest.core.failures import Failure, Origin, comes_from, format_exception, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.expectations import BoundedStore
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.judge.compare import Comparison, first_difference, is_wrong
+from kerneltest.judge.compare import Comparison, agree_roughly, first_difference, is_wrong
 from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely, fit_parameters, formula_answer
+from kerneltest.numerics.bounds import limits
 from kerneltest.numerics.rounding_model import is_short
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.records.journal import Phase
@@ -229,6 +230,15 @@ class Formula:
 
     def _outputs_of(self, kernel: PromotedKernel) -> tuple[Array, ...]:
         return self.take(self._evaluate(kernel)[self.key])
+
+    def makes_nan(self, outputs: Sequence[Comparison]) -> bool:
+        """Returns whether wrong outputs are NaN where the formula tends to what is expected, as in `limits`."""
+        if not all(np.isnan(each.got[each.wrong]).all() for each in outputs):
+            return False
+        wide = {str(i): widen(leaf) if is_float(leaf.dtype) else leaf for i, leaf in enumerate(self.leaves)}
+        evaluate = lambda near: replace(self, leaves=[*near.values()])._outputs_of(self._kernel)  # noqa: E731
+        near = _unless_refused(lambda: limits(evaluate, wide), tuple(each.got for each in outputs))
+        return all(agree_roughly(o.rounded, limit)[o.wrong].all() for o, limit in zip(outputs, near, strict=True))
 
     def rounded_constants(self) -> MismatchCause | None:
         """Returns which numbers the kernel rounds to 16 bits, if its formula is right with them; else None."""

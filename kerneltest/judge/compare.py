@@ -182,8 +182,8 @@ def without_doubted(
 
     Args:
       found: the comparison of each output.
-      own_error: returns how far the oracle is off, element by element; () if it is unknown. Results that are not finite
-        may be any for an infinity there, and NaN for a NaN.
+      own_error: returns how far the oracle is off, element by element; () if it is unknown. Where its result is not
+        finite, another one that is as right, roughly; any is, for an infinity.
       noise: the error that the oracle may have where the result is zero: such an element has no digits to lose.
 
     Returns:
@@ -193,9 +193,8 @@ def without_doubted(
     for number, (each, own) in enumerate(zip(found, errors, strict=False)):
         claimed = np.where(np.isfinite(each.error), each.error, magnitude(each.wanted))
         size = magnitude(each.wanted)
-        lost = (_DOUBTED * own >= claimed) | ((_DOUBTED * own >= size) & (own > noise))
-        unknown = np.isinf(own) | (np.isnan(own) & np.isnan(each.got))
-        doubted = each.wrong & np.where(np.isfinite(each.wanted), lost & (own > 0), unknown)
+        lost = (own >= claimed / _DOUBTED) | ((own >= size / _DOUBTED) & (own > noise))
+        doubted = each.wrong & np.where(np.isfinite(each.wanted), lost & (own > 0), agree_roughly(each.actual, own))
         if number_lost := int(doubted.sum()):
             count += number_lost
             kept[number] = replace(
@@ -206,6 +205,13 @@ def without_doubted(
                 compared=each.compared - number_lost,
             )
     return kept, count
+
+
+def agree_roughly(actual: Array, other: Array) -> Array:
+    """Returns where values are others, or within a hundredth of the largest. The largest float64 is an infinity."""
+    largest = magnitude(np.where(np.abs(other) < np.finfo(np.float64).max, other, 0)).max(initial=0)
+    bound = np.where(np.isinf(other), np.inf, np.maximum(magnitude(other), largest) / _DOUBTED)
+    return ~compare(actual, other, bound, signed_zeros=False).wrong
 
 
 def is_wrong(comparisons: Iterable[Comparison]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kerneltest.core.details import Stated
-from kerneltest.core.dtypes import Array, FloatFormat
+from kerneltest.core.dtypes import Array, FloatFormat, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.core.verdicts import Verdict
@@ -117,3 +117,38 @@ def distance(near: Array, value: Array) -> Array:
 def magnitude(value: Array) -> Array:
     """Returns |value|, and zero where it is not finite."""
     return np.where(np.isfinite(value), np.abs(np.asarray(value, np.float64)), 0.0)
+
+
+# In place of infinities, of NaN, and whether the numbers that are larger than others are smaller instead. Numbers of
+# float64 keep 22 bits beside the largest one.
+_NEAR = [(2.0**exponent, 0.125, turned) for turned in (0, 2) for exponent in (16, 23, 30)]
+_NEAR += [(2.0**16, number, 0) for number in (-8.0, 2.0**31, -(2.0**31))]
+
+
+def limits(evaluate: Evaluate, wide: Mapping[str, Array]) -> tuple[Array, ...]:
+    """Returns what results tend to as large numbers in place of infinite inputs grow, with numbers in place of NaN.
+
+    An infinity is the largest number of its sign. An element is NaN if it depends on which infinity is larger or on the
+    number in place of a NaN. It does in `inf - inf`, and not in `0 * inf`, `0 * nan` and `inf * inf - inf`.
+    """
+    floats = {path: value for path, value in wide.items() if is_float(value.dtype)}
+    scale = max((float(magnitude(value).max(initial=0)) for value in floats.values()), default=0.0) or 1.0
+    rng = np.random.default_rng(0)
+    factors = {path: 0.5 + rng.random(value.shape) for path, value in floats.items()}
+
+    def evaluate_near(large: float, number: float, turned: int) -> tuple[Array, ...]:
+        near = dict(wide)
+        for path, value in floats.items():
+            replaced = np.where(np.isnan(value), number, np.copysign(large, value)) * np.abs(turned - factors[path])
+            near[path] = np.where(np.isfinite(value), value, scale * replaced)
+        return evaluate(near)
+
+    found = []
+    for rows in zip(*(evaluate_near(*numbers) for numbers in _NEAR), strict=True):
+        near = np.stack(rows).astype(np.float64)
+        with np.errstate(all="ignore"):
+            equal = np.abs(near - near[0]) <= 2.0**-10 * np.abs(near[0]) + 2.0**-21 * scale
+            grows = (near[[1, 2, 4, 5]] / near[[0, 1, 3, 4]] > 2).all(0) & (near[0] * near[3] > 0)
+        infinity = np.copysign(np.finfo(np.float64).max, near[0])
+        found.append(np.select([equal.all(0), grows & equal[6:].all(0)], [near[0], infinity], np.nan))
+    return tuple(found)

@@ -357,15 +357,16 @@ def _is_container(value: object) -> bool:
 
 def calls_linear_algebra(function: object) -> bool:
     """Returns whether an oracle, or a function of the same user that it calls, names a module or function for it."""
-    return _names(function, linear_algebra.MODULES, {"linalg"})
+    return mentions(function, linear_algebra.MODULES, {"linalg"})
 
 
 def uses_complex_numbers(function: object) -> bool:
     """Returns whether an oracle, or a function of the same user that it calls, names complex numbers or a transform."""
-    return _names(function, ("numpy.fft", "scipy.fft"), {_COMPLEX, "complex64", "complex128", "fft", "imag", "angle"})
+    return mentions(function, ("numpy.fft", "scipy.fft"), {_COMPLEX, "complex64", "complex128", "fft", "imag", "angle"})
 
 
-def _names(function: object, modules: tuple[str, ...], words: set[str]) -> bool:
+def mentions(function: object, modules: tuple[str, ...], words: set[str]) -> bool:
+    """Returns whether a function, or one of the same user that it calls, names a word or something of a module."""
     seen: set[int] = set()
 
     def reaches(each: object) -> bool:

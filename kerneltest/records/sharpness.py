@@ -173,7 +173,7 @@ class _Asked:
             elements, cases = self.doubted
             found.append(
                 f"{elements:,} elements of {cases:,} cases are not compared: the oracle loses its digits there, in "
-                "float64, or its complex numbers are infinite by convention"
+                "float64, or has NaN by convention, as 0 * inf is in NumPy"
             )
         for reason, count in self.unasked.most_common(1):
             found.append(f"{count:,} of {self.formulas:,} cases were judged only by their rounding: {reason}")

@@ -156,6 +156,98 @@ def test_a_nan_that_a_complex_oracle_expects_is_missed() -> None:
     }
 
 
+def _compensated(x: Any) -> Any:
+    total = rest = 0 * x[:, 0]
+    for i in range(8):
+        term = x[:, i] - rest
+        rest = (total + term - total) - term
+        total = total + term
+    return total[:, None] + 0 * rest[:, None]
+
+
+def _recursive(x: Any) -> Any:
+    columns = [x[:, 0]]
+    for i in range(1, 8):
+        columns.append(columns[-1] / 2 + x[:, i])
+    return jnp.stack(columns, 1) if isinstance(x, jax.Array) else np.stack(columns, 1)
+
+
+def _by_matrix(x: Any) -> Any:
+    i = np.arange(8)
+    weights = np.where(i[:, None] <= i, 0.5 ** np.maximum(i - i[:, None], 0), 0.0)
+    return x @ weights
+
+
+def _between(x: Any, weight: float) -> Any:
+    return (1 - weight) * x[:, :-1] + weight * x[:, 1:]
+
+
+# Kernels that skip a product by 0, or infinities of two signs, of which their oracles make NaN.
+SELECTING: dict[str, tuple[Any, Any]] = {
+    "scan": (_recursive, _by_matrix),
+    "interpolation": (lambda x: x[:, :-1], lambda x: _between(x, 0.0)),
+    "transform": (
+        lambda x: jnp.stack([x[:, 0] + x[:, 2], x[:, 0] - x[:, 2]], 1),
+        lambda x: x[:, :4] @ np.array([[1.0, 1], [0, 0], [1, -1], [0, 0]]),
+    ),
+    "compensated sum": (lambda x: x.sum(1, keepdims=True), _compensated),
+    "polynomial": (lambda x: x * (x - 1), lambda x: x**2 - x),
+    "window": (lambda x: x[:, 1:], lambda x: np.cumsum(x, 1)[:, 1:] - np.cumsum(x, 1)[:, :-1]),
+}
+
+
+def _selecting(name: str, change: Any) -> kt.Pairing:
+    compute, oracle = SELECTING[name]
+
+    def kernel(x: jax.Array) -> jax.Array:
+        return whole(lambda ref: change(compute(ref[...])), jax.eval_shape(compute, x), x)
+
+    return kt.oracle_for(kernel, x=kt.array("16 8", "float32"))(oracle)
+
+
+@pytest.mark.usefixtures("values_alone")
+@pytest.mark.parametrize("name", SELECTING)
+def test_nan_that_an_oracle_makes_of_0_times_an_infinity_accuses_no_kernel(name: str) -> None:
+    found = next(findings(_selecting(name, lambda y: y), ["interpret"]), None)
+    assert found is None, found
+
+
+@pytest.mark.usefixtures("values_alone")
+@pytest.mark.parametrize(
+    "change", [lambda y: jnp.where(jnp.isfinite(y), y, 0.0), lambda y: jnp.where(jnp.isinf(y), -y, y)]
+)
+@pytest.mark.parametrize("name", SELECTING)
+def test_a_kernel_that_is_wrong_about_infinities_alone_is_found_nevertheless(name: str, change: Any) -> None:
+    assert next(findings(_selecting(name, change), ["interpret"]), None)
+
+
+def _weighted(x: Any) -> Any:
+    weights = [[0.5 ** (i - j) if j <= i else 0.0 for j in range(8)] for i in range(8)]
+    return jnp.stack([sum(x[:, j] * weight for j, weight in enumerate(row)) for row in weights], 1)
+
+
+# Kernels that make NaN where their oracles do not: of numbers they compute the same, but for the last one.
+MAKING_NAN: dict[str, tuple[Any, Any, bool]] = {
+    "scan": (_weighted, _recursive, True),
+    "compensated sum": (_compensated, lambda x: x.sum(1, keepdims=True), True),
+    "replaced": (lambda x: x + 0 * x, lambda x: np.where(np.isfinite(x), x, 7.0), False),
+}
+
+
+@pytest.mark.usefixtures("values_alone")
+@pytest.mark.parametrize("name", MAKING_NAN)
+def test_nan_that_a_kernel_makes_of_infinities_is_a_finding_that_says_so(name: str) -> None:
+    compute, oracle, is_special = MAKING_NAN[name]
+
+    def kernel(x: jax.Array) -> jax.Array:
+        return whole(lambda ref: compute(ref[...]), jax.eval_shape(compute, x), x)
+
+    pairing = kt.oracle_for(kernel, x=kt.array("16 8", "float32"))(oracle)
+    messages = [each.message for each in findings(pairing, ["interpret"]) if each.family == "one_inf"]
+    assert messages
+    assert all(("declare domain=kt.interval(finite=True)" in message) is is_special for message in messages)
+
+
 def _inverse(swap: bool) -> Any:
     def kernel(x: jax.Array) -> jax.Array:
         def body(ref: Any) -> jax.Array:

@@ -148,7 +148,7 @@ def _case_lines(suspect: Suspect, record: Record, evidence: Evidence) -> Iterato
             yield f"  the bound: {bound}"
         if note := instability_note(record.error_budget):
             yield f"  {note}"
-    elif cause is not None and cause.what in (ErrorCause.BACKEND, ErrorCause.OVERFLOW):
+    elif cause is not None and cause.what in (ErrorCause.BACKEND, ErrorCause.OVERFLOW, ErrorCause.SPECIAL):
         yield f"  {cause.text()}"  # the title does not say so
     if cause is not None and cause.hint():
         yield f"  {cause.hint()}"
