@@ -85,6 +85,15 @@ def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
         assert found is None
 
 
+@pytest.mark.parametrize(("work", "is_found"), [(25, True), (15, False)])
+def test_repairs_that_a_replay_refutes_leave_the_work_to_others(work: float, is_found: bool) -> None:
+    by_chance = [_repair(2, f"chance {number}") for number in range(99)]
+    first = FakeReplay(0, ONE | {f"chance {number}" for number in range(99)}, most_edits=200, together=200)
+    replays = [FakeReplay(number, ONE) for number in range(1, 16)]
+    found = find_repair(first, replays, [*by_chance, _repair(1, "one")], WorkBudget(work), ())
+    assert (found is not None and found.place == "kernel.py:1") is is_found
+
+
 @pytest.mark.parametrize(
     ("undone", "costs", "cause"),
     [
