@@ -229,6 +229,18 @@ def test_the_roundings_of_a_line_are_left_out_together_once() -> None:
     assert phrases.count("not rounding to bfloat16 in this line") == 1
 
 
+def test_a_mask_by_the_only_length_of_a_dim_is_dearer_than_any_insertion() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jnp.sum(x_ref[...] * jnp.arange(4))
+
+    out = ShapeDtype((), np.dtype("f4"))
+    traced = trace_function(lambda x: [pl.pallas_call(body, out_shape=out)(x)], (ShapeDtype((4,), out.dtype),), "")
+    repairs = equation_repairs(EvaluatedKernel(traced, None, {"n": 4, "d": 4}, {"d"}))
+    costs = {words: {each.cost for each in repairs if f" {words} with " in each.phrase} for words in ("< n", "< d")}
+    assert costs == {"< n": {1}, "< d": {4}}
+    assert max(repair.cost for repair in repairs if " < d " not in repair.phrase) < 4
+
+
 def _times(number: int) -> Callable[..., Any]:
     def function(x: Any, *, factor: int = number) -> Any:
         return x * factor
