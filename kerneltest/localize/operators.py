@@ -341,8 +341,11 @@ def _other_constants(site: Site) -> Iterator[EquationChange]:
             seen.add((new, meaning))
             phrase = f"changing {format_constant(value)} to {meaning}{format_constant(new)}"
             edit = partial(with_literal, site.equation, number, new)
+            dim = key.removeprefix("length ")
+            is_padded = dim != key and 1 < new < value == 1 << (int(new) - 1).bit_length()
+            undone = f"the padded length of {dim} in place of {dim}" if is_padded else ""
             # A length may equal the right number by coincidence.
-            yield EquationChange(phrase, edit, f"operand {number} to {key}", cost, not meaning)
+            yield EquationChange(phrase, edit, f"operand {number} to {key}", cost, not meaning, undone)
 
 
 def _other_numbers(site: Site, operand: Literal, value: Any) -> Iterator[tuple[str, str, Any, int]]:
