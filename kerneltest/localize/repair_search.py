@@ -353,33 +353,22 @@ def _try_repairs(
         tried += len(chunk)
     replays = [first, *rest] if fixing else [first]
     count = sum(replay.is_wrong for replay in replays)
-    left, following = [0] * len(fixing), [0] * len(fixing)  # wrong replays, and the next one that is tried
+    left, following = [0] * len(fixing), [1] * len(fixing)  # wrong replays, and the next one that is tried
     found: list[tuple[Repair, int]] = []
     # First those are tried that repair all so far. Only if none does, the others go on: the work may suffice for few.
-    for is_partly_enough in (False, True):
+    for most in (0, count - max(_LEAST_FIXED, _LEAST_SHARE * count)):
         for number, replay in enumerate(replays):
             if budget.is_over():  # some replays may be missing, and what fixes only the first one shows nothing
                 return [], replays, False
-            trying = [
-                i
-                for i, repair in enumerate(fixing)
-                if following[i] == number
-                and (not left[i] or (is_partly_enough and _may_explain(repair, count, left[i])))
-            ]
-            chosen = [fixing[i] for i in trying]
-            rights = _are_right(replay, chosen, budget) if replay is not first else [True] * len(trying)
+            trying = [i for i, at in enumerate(following) if at == number and left[i] <= most]
+            rights = _are_right(replay, [fixing[i] for i in trying], budget) if trying else ()
             for i, right in zip(trying, rights, strict=True):
                 left[i] += not right
-                following[i] += right or replay.is_wrong  # not if it breaks a right one
-        ends = ((repair, n) for repair, n, at in zip(fixing, left, following, strict=True) if at == len(replays))
-        found = [(repair, n) for repair, n in ends if not n or (is_partly_enough and _may_explain(repair, count, n))]
-        if found:
+                following[i] += right or (replay.is_wrong and fixing[i].cost <= _MOST_COST)
+        ends = zip(fixing, left, following, strict=True)
+        if found := [(repair, n) for repair, n, at in ends if at == len(replays) and n <= most]:
             break
     return found, replays, complete
-
-
-def _may_explain(repair: Repair, wrong: int, left: int) -> bool:
-    return repair.cost <= _MOST_COST and _explains_a_part(wrong, left)
 
 
 def _explains_a_part(wrong: int, left: int) -> bool:
