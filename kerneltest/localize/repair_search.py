@@ -351,7 +351,7 @@ def _try_repairs(
             break
         fixing += compress(chunk, _are_right(first, chunk, budget))
         tried += len(chunk)
-    replays = [first, *rest] if fixing else [first]
+    replays = [first, *sorted(rest, key=lambda replay: replay.work(1))] if fixing else [first]
     count = sum(replay.is_wrong for replay in replays)
     left, following = [0] * len(fixing), [1] * len(fixing)  # wrong replays, and the next one that is tried
     found: list[tuple[Repair, int]] = []

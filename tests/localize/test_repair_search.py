@@ -48,13 +48,14 @@ class FakeReplay:
     together: int = 1
     most_edits: int = 2
     length: int = 1
+    cost: float = 0.1
 
     @property
     def case(self) -> Any:
         return SimpleNamespace(id=str(self.number), signature=SimpleNamespace(dims=(("n", self.length),)))
 
     def work(self, patches: int) -> float:
-        return 0.1 * patches
+        return self.cost * patches
 
     def are_right(self, patches: Sequence[str]) -> list[bool]:
         return [patch in self.repairs for patch in patches]
@@ -89,8 +90,8 @@ def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
 def test_repairs_that_a_replay_refutes_leave_the_work_to_others(work: float, is_found: bool) -> None:
     by_chance = [_repair(2, f"chance {number}") for number in range(99)]
     first = FakeReplay(0, ONE | {f"chance {number}" for number in range(99)}, most_edits=200, together=200)
-    replays = [FakeReplay(number, ONE) for number in range(1, 16)]
-    found = find_repair(first, replays, [*by_chance, _repair(1, "one")], WorkBudget(work), ())
+    dear, *others = [FakeReplay(number, ONE) for number in range(1, 16)]
+    found = find_repair(first, [replace(dear, cost=1), *others], [*by_chance, _repair(1, "one")], WorkBudget(work), ())
     assert (found is not None and found.place == "kernel.py:1") is is_found
 
 
