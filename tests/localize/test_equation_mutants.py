@@ -113,6 +113,12 @@ def _read_at_the_limit(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.cumsum(x_ref[...] * jnp.cos(earlier), axis=1)
 
 
+def _at_the_first_of_equal(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    at = jnp.argmax(x, axis=1)  # FAULT
+    o_ref[...] = jnp.cumsum(x, axis=1) * at[:, None]
+
+
 def _stored_always(x_ref: Any, o_ref: Any) -> None:
     x = x_ref[...]
     is_low = x[0, 0] < 0
@@ -219,6 +225,7 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _unmasked: lambda x: (x * np.arange(4)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
     _started_anew: lambda x: np.cumsum(x, axis=1) * 10 * np.cumsum(x, axis=1).sum(axis=1, keepdims=True),
     _read_at_the_limit: lambda x: np.cumsum(x * np.cos(np.pad(x, ((0, 0), (2, 0)))[:, :4]), axis=1),
+    _at_the_first_of_equal: lambda x: np.cumsum(x, axis=1) * (3 - x[:, ::-1].argmax(axis=1))[:, None],
     _stored_always: lambda x: np.where(x[0, 0] < 0, -x, 2 * np.cumsum(x, axis=1)),
     _without_one: lambda x: x / (1 + np.abs(np.cumsum(x, axis=1))),
     _without_residual: lambda x: np.tanh(np.cumsum(x, axis=1)) + x,
@@ -252,6 +259,7 @@ WORDS = {
 }
 VALUES = {
     _unguarded: np.zeros((4, 4)),
+    _at_the_first_of_equal: np.array([[0, 1, 1, 0], [2, 0, 0, 2], [1, 2, 3, 4], [7, 7, 7, 0]]),
     _biased: np.tri(4, 4, -1),
     _shifted: np.arange(16.0).reshape(4, 4),
     _of_signed_values: np.arange(-9.5, 6.5).reshape(4, 4),
