@@ -33,6 +33,7 @@ _FEW = 32  # elements to look at before all of them
 _SINGLE = 2.0**-24  # the unit roundoff of float32, in which most kernels compute
 _ROUNDINGS, _OF_OUTPUT = 8.0, 2.0  # of float32 and of the output's dtype, by which a related value may differ
 _CLEARLY = 4.0  # times as many: values so far apart are not equal
+_NEARLY_ONE = 1e-2  # a factor so near 1 fits any slight error, such as a small term's
 _MOST_EXCHANGES = 6  # of arguments
 _MOST_MOVED = 2  # places, or blocks, by which elements are moved
 
@@ -349,6 +350,7 @@ def _predict_factors(mismatch: MismatchContext, relation: ValueRelation) -> _Pre
     ratios = np.ma.masked_invalid(mismatch.got / wanted)
     median = np.ma.median(ratios, axis=place, keepdims=True)  # type: ignore[no-untyped-call]
     ratio = np.ma.filled(median, 1.0)
+    known &= np.abs(ratio - 1) > _NEARLY_ONE
     return _Prediction(wanted * ratio, np.broadcast_to(known, wanted.shape), everywhere=True)
 
 

@@ -4,7 +4,7 @@ A formula is compared with the oracle without rounding, so that a small bound ca
 outputs with rounding must be right as well.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache as cached
 from functools import cached_property, partial
 from operator import attrgetter
@@ -51,10 +51,12 @@ class EvaluatedKernel:
       first: an edit that comes before every other one, such as the repair of another bug; None for none.
     """
 
-    def __init__(self, traced: Traced, wide: Traced | None, lengths: Mapping[str, int]) -> None:
+    def __init__(
+        self, traced: Traced, wide: Traced | None, lengths: Mapping[str, int], fixed: Collection[str] = ()
+    ) -> None:
         self.traced = traced
-        self.own = LocatedJaxpr(locate_equations(traced.jaxpr), lengths)
-        self.wide = LocatedJaxpr(locate_equations(wide.jaxpr), lengths) if wide is not None else self.own
+        self.own = LocatedJaxpr(locate_equations(traced.jaxpr), lengths, fixed)
+        self.wide = LocatedJaxpr(locate_equations(wide.jaxpr), lengths, fixed) if wide is not None else self.own
         self.promoted = PromotedKernel(wide or traced)
         self.work = estimate_work(traced)
         self.first: MakeEdit | None = None
@@ -242,7 +244,8 @@ def equation_replays(
         traced, plain = variation.traced, cache.traces.of(pairing, case.signature, backend)
         if id(traced) not in kernels:
             wide = trace_in_float64(pairing, case.signature, traced) if traced is plain else None
-            kernels[id(traced)] = EvaluatedKernel(traced, wide, dict(case.signature.dims))
+            fixed = {name for name, dim in pairing.dims.items() if len(dim.values) == 1}
+            kernels[id(traced)] = EvaluatedKernel(traced, wide, dict(case.signature.dims), fixed)
         # Without rounding, the plain call is held to the oracle's own values.
         formulas = [
             cache.expectations.of(pairing, case, traced)[0]

@@ -42,12 +42,12 @@ def mask(site: Site) -> Iterator[EquationChange]:
             continue
         what = "the loaded values" if number is None else f"operand {number + 1} of {site.name}"
         where = "result" if number is None else f"operand {number}"
-        for key, words, conditions, fill, function in _masks(site, atom):
+        for key, words, conditions, fill, function, cost in _masks(site, atom):
             edit = _change_at(site, number, function, *conditions)
             # The mask may be missing in several places.
             phrase, key = f"masking {what} by {words} with {fill:g}", f"{where} {key}"
             # A softmax is the same with any maximum: one that ignores blocks hides a sum that is not rescaled.
-            cost = 4 if site.name in _MAXIMA else 1
+            cost = _DEAR if site.name in _MAXIMA else cost
             yield EquationChange(phrase, edit, key, cost, literal=False, undone="a missing mask")
 
 
@@ -64,8 +64,8 @@ def _stored(site: Site) -> list[int]:
     return [parts.value] if parts is not None and kind_of(site.equation) in (Kind.WRITE, Kind.UPDATE) else []
 
 
-def _masks(site: Site, atom: Atom) -> Iterator[tuple[str, str, list[Var], float, Function]]:
-    # Masks of an array: a key, words, conditions in scope, a fill, and a function of the array and those.
+def _masks(site: Site, atom: Atom) -> Iterator[tuple[str, str, list[Var], float, Function, int]]:
+    # Masks of an array: a key, words, conditions in scope, a fill, a function of the array and those, and the cost.
     fills = (0.0, -np.inf) if is_float_array(atom) else (0,) if is_integer_array(atom) else ()
     booleans = {v: v.variable.aval.shape for v in site.scope if is_boolean_array(v.variable)}
     for conditions in conjunctions(booleans, tuple(atom.aval.shape)):
@@ -74,17 +74,37 @@ def _masks(site: Site, atom: Atom) -> Iterator[tuple[str, str, list[Var], float,
         axes = [axis for _, axis in conditions]
         for fill in fills:
             function = partial(_select, axes=axes, fill=fill)
-            yield f"{key} {fill}", words, [value.variable for value, _ in conditions], fill, function
+            yield f"{key} {fill}", words, [value.variable for value, _ in conditions], fill, function, 1
         if len(axes) == 1 and _stored(site):  # what is masked by a part of the formula may be the elements to ignore
             function = partial(_select, axes=axes, fill=0, negated=True)
-            yield f"not {key}", f"not {words}", [conditions[0][0].variable], 0, function
+            yield f"not {key}", f"not {words}", [conditions[0][0].variable], 0, function, 1
     for value in site.scope:
         if value.name not in _POSITIONS or not is_integer_array(value.variable) or not value.variable.aval.shape:
             continue
         for axis, (name, length), fill in product(_axes_along(value.variable, atom), site.jaxpr.lengths.items(), fills):
             function = partial(_select_below, axis=axis, length=length, fill=fill)
             words = f"{value}{along(axis)} < {name}"
-            yield f"{value.key}@{axis} < {name} {fill}", words, [value.variable], fill, function
+            # By chance, positions along another axis fit the only length of a dim.
+            cost = _DEAR if name in site.jaxpr.fixed else 1
+            yield f"{value.key}@{axis} < {name} {fill}", words, [value.variable], fill, function, cost
+    for value, meant in _limited_indices(site):
+        for axis, fill in product(_axes_along(value.variable, atom), fills):
+            function = partial(_select_same, axis=axis, fill=fill)
+            words = f"the indices that {value} leaves as they are{along(axis)}"
+            yield f"{value.key}@{axis} as it is {fill}", words, [value.variable, meant], fill, function, 1
+
+
+def _limited_indices(site: Site) -> Iterator[tuple[ScopedValue, Var]]:
+    # Integers that are limited to a range, so that they may stand for others, with these. The last ones come first:
+    # those before may be of other turns of an unrolled loop.
+    for value in reversed(site.scope):
+        made = value.site.equation if value.site is not None else None
+        # JAX's `clip` is a call.
+        if made is not None and is_integer_array(value.variable) and made.params.get("name", value.name) in _LIMITS:
+            yield from ((value, v) for v in made.invars if not isinstance(v, Literal) and same_type(v, value.variable))
+
+
+_LIMITS = frozenset("max min clamp clip".split())
 
 
 def conjunctions(
@@ -118,11 +138,16 @@ def along(axis: int | None) -> str:
     return "" if axis is None else f" along axis {axis}"
 
 
+_DEAR = 4  # dearer than any other insertion
 _POSITIONS = frozenset("iota add broadcast_in_dim".split())
 
 
 def _select_below(x: Any, positions: Any, *, axis: int | None, length: int, fill: float) -> Any:
     return _select(x, positions < length, axes=[axis], fill=fill)
+
+
+def _select_same(x: Any, positions: Any, meant: Any, *, axis: int | None, fill: float) -> Any:
+    return _select(x, positions == meant, axes=[axis], fill=fill)
 
 
 def _select(x: Any, *conditions: Any, axes: Sequence[int | None], fill: float, negated: bool = False) -> Any:
@@ -250,11 +275,16 @@ def rescale(site: Site) -> Iterator[EquationChange]:
                 edit = _change_at(site, number, scale, *more)
                 place = -1 if number is None else number
                 undone = f"a missing {'divisor' if verb == 'dividing' else 'factor'}"
+                if site.name == "add" and verb == "multiplying" and words.startswith(_EXPONENTIALS):
+                    undone = _NOT_RESCALED
                 yield EquationChange(f"{verb} {what} by {words}", edit, f"{verb} {place} {key}", 3, undone=undone)
 
 
+_EXPONENTIALS, _NOT_RESCALED = ("the exp of ", "the exp2 of "), "a sum that is not rescaled"
+
+
 def add_term(site: Site) -> Iterator[EquationChange]:
-    """Yields factors, divisors and arguments of logarithms with 1 added, and stored values with one in scope added."""
+    """Yields what lacks 1 or another value: factors, divisors, arguments of logarithms, stored values, running sums."""
     for number, words in _LARGER_BY_ONE.get(site.name, {}).items():
         operand = site.operands[number]
         if is_float_array(operand) and not isinstance(operand, Literal):
@@ -266,6 +296,11 @@ def add_term(site: Site) -> Iterator[EquationChange]:
                 edit = partial(before, site.equation, {number: jnp.add}, value.variable)
                 key = f"add {number} {value.key}"
                 yield EquationChange(f"adding {value}", edit, key, 3, undone="a missing term")
+    for value in site.scope if kind_of(site.equation) in _REDUCING and len(site.equation.outvars) == 1 else ():
+        if value.site is None and value.parameter and same_type(value.variable, site.equation.outvars[0]):
+            edit, key = partial(after, site.equation, jnp.add, value.variable), f"add {value.key}"
+            undone = "a sum that starts anew in each step of a loop"
+            yield EquationChange(f"adding {value}", edit, key, 2, undone=undone)
 
 
 _LARGER_BY_ONE: Mapping[str, Mapping[int, str]] = {
@@ -289,7 +324,7 @@ def rescale_by_maximum(site: Site) -> Iterator[EquationChange]:
                 edit = _change_at(site, number, partial(_by_exponential, axis=axis), old.variable, new.variable)
                 phrase = f"multiplying operand {number + 1} of {site.name} by exp({old} - {new})"
                 key = f"exponential {number} {old.key} {new.key} {axis}"
-                yield EquationChange(phrase, edit, key, 3, literal=False, undone="a sum that is not rescaled")
+                yield EquationChange(phrase, edit, key, 3, literal=False, undone=_NOT_RESCALED)
 
 
 def _is_maximum(value: ScopedValue, values: Sequence[ScopedValue]) -> bool:

@@ -209,6 +209,13 @@ def _repair_reduction(site: Site) -> Iterator[EquationChange]:
         yield replace(change, phrase=phrase, cost=1)
 
 
+def _take_last(site: Site) -> Iterator[EquationChange]:
+    if site.name in ("argmax", "argmin"):
+        (axis,), find = site.equation.params["axes"], getattr(jnp, site.name)
+        edit = partial(compute, site.equation, lambda x: x.shape[axis] - 1 - find(jnp.flip(x, axis), axis))
+        yield EquationChange("taking the last of equal numbers", edit, cost=1)
+
+
 _KEPT = frozenset("broadcast_in_dim reshape squeeze convert_element_type copy".split())
 _CALLS = frozenset({Kind.CALL, Kind.LOOP, Kind.BRANCH, Kind.KERNEL})
 
@@ -341,8 +348,11 @@ def _other_constants(site: Site) -> Iterator[EquationChange]:
             seen.add((new, meaning))
             phrase = f"changing {format_constant(value)} to {meaning}{format_constant(new)}"
             edit = partial(with_literal, site.equation, number, new)
+            dim = key.removeprefix("length ")
+            is_padded = dim != key and 1 < new < value == 1 << (int(new) - 1).bit_length()
+            undone = f"the padded length of {dim} in place of {dim}" if is_padded else ""
             # A length may equal the right number by coincidence.
-            yield EquationChange(phrase, edit, f"operand {number} to {key}", cost, not meaning)
+            yield EquationChange(phrase, edit, f"operand {number} to {key}", cost, not meaning, undone)
 
 
 def _other_numbers(site: Site, operand: Literal, value: Any) -> Iterator[tuple[str, str, Any, int]]:
@@ -623,6 +633,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("function-replaced", "A similar function is called, or none at all", **_both(_OTHERS)),
     Operator("exponent-changed", "An exponent is off by one", _change_exponent),
     Operator("reduction-replaced", "Another reduction is taken", _replace_reduction, _repair_reduction),
+    Operator("first-taken-for-last", "The first of equal numbers is taken, not the last", repair=_take_last),
     Operator("operation-added", "An operation is one too many", repair=_remove),
     Operator("operand-exchanged", "Another value or reference is used", repair=_exchange),
     Operator(

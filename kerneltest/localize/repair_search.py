@@ -351,17 +351,23 @@ def _try_repairs(
             break
         fixing += compress(chunk, _are_right(first, chunk, budget))
         tried += len(chunk)
-    replays = [first, *rest] if fixing else [first]
+    replays = [first, *sorted(rest, key=lambda replay: replay.work(1))] if fixing else [first]
     count = sum(replay.is_wrong for replay in replays)
-    left, breaks = [0] * len(fixing), [False] * len(fixing)
-    for replay in replays:
-        if budget.is_over():  # some replays may be missing, and what fixes only the first one shows nothing
-            return [], replays, False
-        for number, right in enumerate(_are_right(replay, fixing, budget) if replay is not first else ()):
-            left[number] += replay.is_wrong and not right
-            breaks[number] |= not replay.is_wrong and not right
-    found = [(repair, n) for repair, n, breaks_some in zip(fixing, left, breaks, strict=True) if not breaks_some]
-    found = [each for each in found if not each[1] or (each[0].cost <= _MOST_COST and _explains_a_part(count, each[1]))]
+    left, following = [0] * len(fixing), [1] * len(fixing)  # wrong replays, and the next one that is tried
+    found: list[tuple[Repair, int]] = []
+    # First those are tried that repair all so far. Only if none does, the others go on: the work may suffice for few.
+    for most in (0, count - max(_LEAST_FIXED, _LEAST_SHARE * count)):
+        for number, replay in enumerate(replays):
+            if budget.is_over():  # some replays may be missing, and what fixes only the first one shows nothing
+                return [], replays, False
+            trying = [i for i, at in enumerate(following) if at == number and left[i] <= most]
+            rights = _are_right(replay, [fixing[i] for i in trying], budget) if trying else ()
+            for i, right in zip(trying, rights, strict=True):
+                left[i] += not right
+                following[i] += right or (replay.is_wrong and fixing[i].cost <= _MOST_COST)
+        ends = zip(fixing, left, following, strict=True)
+        if found := [(repair, n) for repair, n, at in ends if at == len(replays) and n <= most]:
+            break
     return found, replays, complete
 
 

@@ -4,7 +4,7 @@ One edit of the source changes all equations of a primitive at one place, whatev
 loop, too. A place is therefore a chain of frames, and a change has a key that is the same at all lengths.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -113,10 +113,13 @@ class LocatedJaxpr:
     Attributes:
       jaxpr: the jaxpr.
       lengths: the lengths of the kernel's dims, by name.
+      fixed: the dims that have one length.
     """
 
-    def __init__(self, jaxpr: ClosedJaxpr, lengths: Mapping[str, int] | None = None) -> None:
-        self.jaxpr, self.lengths = jaxpr, lengths or {}
+    def __init__(
+        self, jaxpr: ClosedJaxpr, lengths: Mapping[str, int] | None = None, fixed: Collection[str] = ()
+    ) -> None:
+        self.jaxpr, self.lengths, self.fixed = jaxpr, lengths or {}, fixed
         self._keys: dict[int, tuple[Equation, SiteKey]] = {}  # each with its equation, whose id may be reused otherwise
         self._changes: dict[tuple[int, object], dict[str, EquationChange]] = {}
 

@@ -168,7 +168,7 @@ class Suspect:
                 return f"{self.example.verdict}: {first_line(self.example.message)}"
             case Effect.WRONG if slight := self._slight_error():
                 return f"a formula that is slightly off ({slight} of the largest value)"
-            case Effect.WRONG if self.everywhere:
+            case Effect.WRONG if self.everywhere and not self._cause:
                 return f"{self.effect}: the oracle and every backend differ"
             case Effect.IMPRECISE if words := self._rounded_constants():
                 return f"{self.effect}: {words}"

@@ -40,6 +40,9 @@ RELATIONS = {
     "a factor a row": (
         EXPECTED * np.arange(1, 7)[:, None], EXPECTED, "along n, each is the expected value times one factor",
     ),
+    "nearly a factor a row": (
+        EXPECTED * (1 + 1e-4 * np.arange(1, 7)[:, None] * np.linspace(1, 1.002, 8)), EXPECTED, "",
+    ),
     "rounding": (EXPECTED * (1 + 2e-7), EXPECTED, ""),
     "none": (np.sin(EXPECTED), EXPECTED, ""),
     "a column": (np.where(np.arange(8) == 3, EXPECTED + 1, EXPECTED), EXPECTED, "each is 1 too large"),

@@ -85,6 +85,16 @@ def _not_rescaled(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.cumsum(jnp.broadcast_to(total[:, None], (4, 4)), axis=1)
 
 
+def _partly_rescaled(x_ref: Any, o_ref: Any) -> None:
+    def step(i: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        most = jnp.maximum(carry[0], x_ref[:, i])
+        old, new = jnp.exp(carry[0] - most), jnp.exp(x_ref[:, i] - most)
+        return most, old * carry[1] + new, carry[2] + new[:, None] * jnp.sin(x_ref[...] * i)  # FAULT
+
+    _, total, sums = jax.lax.fori_loop(0, 4, step, (jnp.full(4, -jnp.inf), jnp.zeros(4), jnp.zeros((4, 4))))
+    o_ref[...] = jnp.cumsum(sums / total[:, None], axis=1)
+
+
 def _unmasked(x_ref: Any, o_ref: Any) -> None:
     x, at = x_ref[...], jnp.arange(8)
     total = jnp.sum(jnp.concatenate([x, x], axis=1) * at, axis=1)  # FAULT
@@ -95,6 +105,24 @@ def _partly_ignored(x_ref: Any, o_ref: Any) -> None:
     x = x_ref[...]
     total = jnp.cumsum(x, axis=1)
     o_ref[...] = jnp.where(x < 1, 0.0, total * total) + 0.5 * jnp.sin(total)  # FAULT
+
+
+def _started_anew(x_ref: Any, o_ref: Any) -> None:
+    x = jnp.cumsum(x_ref[...], axis=1)
+    total = jax.lax.fori_loop(0, 4, lambda i, total: jnp.sum(x * (i + 1), axis=1), jnp.zeros(4))  # FAULT
+    o_ref[...] = x * total[:, None]
+
+
+def _read_at_the_limit(x_ref: Any, o_ref: Any) -> None:
+    before = jnp.clip(jnp.arange(4) - 2, 0)
+    earlier = x_ref[:, before]  # FAULT
+    o_ref[...] = jnp.cumsum(x_ref[...] * jnp.cos(earlier), axis=1)
+
+
+def _at_the_first_of_equal(x_ref: Any, o_ref: Any) -> None:
+    x = x_ref[...]
+    at = jnp.argmax(x, axis=1)  # FAULT
+    o_ref[...] = jnp.cumsum(x, axis=1) * at[:, None]
 
 
 def _stored_always(x_ref: Any, o_ref: Any) -> None:
@@ -195,8 +223,16 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _biased: _safe,
     _rounded_twice: lambda x: np.cumsum(x, axis=1) * np.sin(np.cumsum(x, axis=1)),
     _not_rescaled: lambda x: np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
+    _partly_rescaled: lambda x: np.cumsum(
+        sum(np.exp(x - x.max(axis=1, keepdims=True))[:, [i]] * np.sin(x * i) for i in range(4))
+        / np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True),
+        axis=1,
+    ),
     _unmasked: lambda x: (x * np.arange(4)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
     _partly_ignored: lambda x: np.where(x < 1, 0, np.cumsum(x, axis=1) ** 2 + 0.5 * np.sin(np.cumsum(x, axis=1))),
+    _started_anew: lambda x: np.cumsum(x, axis=1) * 10 * np.cumsum(x, axis=1).sum(axis=1, keepdims=True),
+    _read_at_the_limit: lambda x: np.cumsum(x * np.cos(np.pad(x, ((0, 0), (2, 0)))[:, :4]), axis=1),
+    _at_the_first_of_equal: lambda x: np.cumsum(x, axis=1) * (3 - x[:, ::-1].argmax(axis=1))[:, None],
     _stored_always: lambda x: np.where(x[0, 0] < 0, -x, 2 * np.cumsum(x, axis=1)),
     _without_one: lambda x: x / (1 + np.abs(np.cumsum(x, axis=1))),
     _without_residual: lambda x: np.tanh(np.cumsum(x, axis=1)) + x,
@@ -212,8 +248,9 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
 }
 CAUSES = {
     **dict.fromkeys((_rounded, _rounded_twice), "a rounding to bfloat16"),
-    _not_rescaled: "a sum that is not rescaled",
-    **dict.fromkeys((_unmasked, _partly_ignored), "a missing mask"),
+    **dict.fromkeys((_not_rescaled, _partly_rescaled), "a sum that is not rescaled"),
+    **dict.fromkeys((_unmasked, _partly_ignored, _read_at_the_limit), "a missing mask"),
+    _started_anew: "a sum that starts anew in each step of a loop",
     _stored_always: "a store that lacks its condition",
     _without_residual: "a missing term",
     _shifted: "a shift that rounds down",
@@ -229,6 +266,7 @@ WORDS = {
 }
 VALUES = {
     _unguarded: np.zeros((4, 4)),
+    _at_the_first_of_equal: np.array([[0, 1, 1, 0], [2, 0, 0, 2], [1, 2, 3, 4], [7, 7, 7, 0]]),
     _biased: np.tri(4, 4, -1),
     _shifted: np.arange(16.0).reshape(4, 4),
     _of_signed_values: np.arange(-9.5, 6.5).reshape(4, 4),
@@ -340,6 +378,26 @@ def test_a_mask_at_the_wrong_corner_is_named() -> None:
         _fault(_aligned_at_the_top),
         "adding t - s to operand 1 of the comparison fixes the result",
     )
+
+
+def test_a_mean_over_a_padded_length_is_named() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        x = x_ref[...]
+        o_ref[...] = jnp.cumsum(x, axis=1) - jnp.sum(x) / pl.next_power_of_2(x.shape[1])  # FAULT
+
+    @kt.oracle_for(
+        lambda x: _call(body, PLAIN, x),
+        x=kt.array("m n", "float32"),
+        dims=dict(m=kt.dim(values=(1,)), n=kt.dim(values=(3, 4, 5, 8))),
+    )
+    def pairing(x: Any) -> Any:
+        return np.cumsum(x, axis=1) - x.mean()
+
+    failing, *also = (make_case(pairing, dict(m=1, n=n), x=np.arange(1.0, n + 1) / 7) for n in (3, 4, 5, 8))
+    found = locate_case(pairing, failing, backend="interpret", family="normal", also=also)
+    assert found is not None
+    assert found.cause == "the padded length of n in place of n"
+    assert found.place == _fault(test_a_mean_over_a_padded_length_is_named)
 
 
 def test_the_wrong_axis_of_the_grid_in_an_index_is_named() -> None:

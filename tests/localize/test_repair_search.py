@@ -48,13 +48,14 @@ class FakeReplay:
     together: int = 1
     most_edits: int = 2
     length: int = 1
+    cost: float = 0.1
 
     @property
     def case(self) -> Any:
         return SimpleNamespace(id=str(self.number), signature=SimpleNamespace(dims=(("n", self.length),)))
 
     def work(self, patches: int) -> float:
-        return 0.1 * patches
+        return self.cost * patches
 
     def are_right(self, patches: Sequence[str]) -> list[bool]:
         return [patch in self.repairs for patch in patches]
@@ -83,6 +84,15 @@ def test_two_bugs_are_told_apart_only_if_all_repairs_were_tried(
         assert found.unexplained == tuple(map(str, range(repaired, 10)))
     else:
         assert found is None
+
+
+@pytest.mark.parametrize(("work", "is_found"), [(25, True), (15, False)])
+def test_repairs_that_a_replay_refutes_leave_the_work_to_others(work: float, is_found: bool) -> None:
+    by_chance = [_repair(2, f"chance {number}") for number in range(99)]
+    first = FakeReplay(0, ONE | {f"chance {number}" for number in range(99)}, most_edits=200, together=200)
+    dear, *others = [FakeReplay(number, ONE) for number in range(1, 16)]
+    found = find_repair(first, [replace(dear, cost=1), *others], [*by_chance, _repair(1, "one")], WorkBudget(work), ())
+    assert (found is not None and found.place == "kernel.py:1") is is_found
 
 
 @pytest.mark.parametrize(
@@ -218,6 +228,18 @@ def test_the_roundings_of_a_line_are_left_out_together_once() -> None:
     traced = trace_function(lambda x: [pl.pallas_call(body, out_shape=x)(x)], (out,), "")
     phrases = [repair.phrase for repair in equation_repairs(EvaluatedKernel(traced, None, {}))]
     assert phrases.count("not rounding to bfloat16 in this line") == 1
+
+
+def test_a_mask_by_the_only_length_of_a_dim_is_dearer_than_any_insertion() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jnp.sum(x_ref[...] * jnp.arange(4))
+
+    out = ShapeDtype((), np.dtype("f4"))
+    traced = trace_function(lambda x: [pl.pallas_call(body, out_shape=out)(x)], (ShapeDtype((4,), out.dtype),), "")
+    repairs = equation_repairs(EvaluatedKernel(traced, None, {"n": 4, "d": 4}, {"d"}))
+    costs = {words: {each.cost for each in repairs if f" {words} with " in each.phrase} for words in ("< n", "< d")}
+    assert costs == {"< n": {1}, "< d": {4}}
+    assert max(repair.cost for repair in repairs if " < d " not in repair.phrase) < 4
 
 
 def _times(number: int) -> Callable[..., Any]:

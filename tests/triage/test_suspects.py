@@ -319,7 +319,7 @@ def test_a_cause_says_more_than_that_a_row_is_off_by_a_factor(relation: ValueRel
     fault = FaultLocation("k.py:5", "x", "it fixes the result", True, cause="a missing mask")
     confirmed = ConfirmedRelation(relation, 1, 1)
     (suspect,) = _of([record], Reproducer(record.case, record, 0, 9, True, fault, relation=confirmed))
-    assert suspect.title == title
+    assert suspect.title == replace(suspect, everywhere=True).title == title
 
 
 @pytest.mark.parametrize(
