@@ -21,7 +21,7 @@ from kerneltest.plan.cases import signature_slots
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.signatures import Signature
-from kerneltest.plan.slots import Slot, counted_axes, fill_derived, last_blocks
+from kerneltest.plan.slots import CountedAxis, Slot, counted_axes, fill_derived, last_blocks
 from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 from kerneltest.triage.conditions import WITH_EXCEPTIONS
 
@@ -101,6 +101,21 @@ def _ends(dtype: DType) -> tuple[Array, Array]:
     return np.asarray(info.min, dtype), np.asarray(info.max, dtype)
 
 
+def _of_parts(role: str, wide: Array, axis: CountedAxis | None, block: int) -> Iterator[tuple[str, int]]:
+    # What is true of where parts start that are not the first.
+    if role == "segments":
+        starts = np.nonzero(wide[..., 1:] != wide[..., :-1])[-1] + 1
+    elif axis is not None and axis.role in ("partition", "offsets"):
+        ends = np.cumsum(wide, axis=-1) if axis.role == "partition" else wide[..., 1:]
+        starts, block = ends[..., :-1][ends[..., 1:] > ends[..., :-1]], axis.block
+    else:
+        return
+    if starts.size:
+        yield "a part of {0} after the first is not empty", 1
+    if block > 1 and (starts % block == 0).any():
+        yield "a part of {0} after the first starts with a block", 2
+
+
 def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> _Facts:
     block, axes = last_blocks(pairing).get(path, 0), counted_axes(pairing, signature)
     specials = find_special_inputs({path: values}, {path: block}, axes)
@@ -129,6 +144,8 @@ def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> 
         partly = (wide > 0) & (wide < length)
         counts = ((name, 2, wide == length), (f"a number above 0 and below {name}", 2, partly))
         costs |= {_Fact(_HOLDS, own, (words,)): cost for words, cost, holds in counts if holds.any()}
+    parts_of = _of_parts(pairing.leaves[path].role, wide, axes.get(path), block)
+    costs |= {_Fact(words, own): cost for words, cost in parts_of}
     if wide.ndim and wide.shape[-1]:
         parts = {"the first element of a row": wide[..., :1], "the last element of a row": wide[..., -1:]}
         if block and wide.shape[-1] % block:
@@ -270,7 +287,10 @@ def _ordinary(slot: Slot) -> Iterator[Array]:
             yield slot.repair(np.full(slot.shape, slot.end))
         elif choices >= slot.size:
             yield slot.repair((slot.least + rng.permutation(choices)[: slot.size]).reshape(slot.shape))  # all different
-    yield from (slot.canonical(), slot.sample(rng), slot.sample(rng))
+    yield from (slot.canonical(), slot.sample(rng))
+    if (one_part := FAMILIES["first_takes_all"]).applies(slot):
+        yield one_part.fill(slot, rng, targeted=True)
+    yield slot.sample(rng)
 
 
 _SIZES = (2, 3, 8, 20, 60, 150, 400, 1000, 5000, 3e4, 1e5, 1e9, 0.5)
