@@ -316,10 +316,9 @@ def _predict_laid_out(mismatch: MismatchContext, relation: ValueRelation) -> _Pr
             values = np.take(values, np.arange(values.shape[place]).reshape(order).T.ravel(), place)
         return values
 
-    axes = [axis.name for axis in mismatch.axes]
     given = {path: turned(x, mismatch.declared[path].shape, lengths[::-1]) for path, x in mismatch.leaves.items()}
     found = _as_if(mismatch, given)
-    return replace(found, values=turned(found.values, axes, lengths))
+    return replace(found, values=turned(found.values, [axis.name for axis in mismatch.axes], lengths))
 
 
 _PARTS = ("last block", "first block", "last element", "first element")

@@ -101,8 +101,7 @@ def _ends(dtype: DType) -> tuple[Array, Array]:
     return np.asarray(info.min, dtype), np.asarray(info.max, dtype)
 
 
-def _of_parts(role: str, wide: Array, axis: CountedAxis | None, block: int) -> Iterator[tuple[str, int]]:
-    # What is true of where parts start that are not the first.
+def _facts_of_later_parts(role: str, wide: Array, axis: CountedAxis | None, block: int) -> Iterator[tuple[str, int]]:
     if role == "segments":
         starts = np.nonzero(wide[..., 1:] != wide[..., :-1])[-1] + 1
     elif axis is not None and axis.role in ("partition", "offsets"):
@@ -144,8 +143,8 @@ def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> 
         partly = (wide > 0) & (wide < length)
         counts = ((name, 2, wide == length), (f"a number above 0 and below {name}", 2, partly))
         costs |= {_Fact(_HOLDS, own, (words,)): cost for words, cost, holds in counts if holds.any()}
-    parts_of = _of_parts(pairing.leaves[path].role, wide, axes.get(path), block)
-    costs |= {_Fact(words, own): cost for words, cost in parts_of}
+    of_parts = _facts_of_later_parts(pairing.leaves[path].role, wide, axes.get(path), block)
+    costs |= {_Fact(words, own): cost for words, cost in of_parts}
     if wide.ndim and wide.shape[-1]:
         parts = {"the first element of a row": wide[..., :1], "the last element of a row": wide[..., -1:]}
         if block and wide.shape[-1] % block:
@@ -275,8 +274,8 @@ def _properties(facts: Sequence[_Facts]) -> Iterator[tuple[_Property, int, int]]
 def _ordinary(slot: Slot) -> Iterator[Array]:
     rng = np.random.default_rng(0)
     if slot.kind.is_data:
-        sizes = 1 + np.abs(np.asarray(widen(slot.sample(rng, exact=True)), np.float64))
         coded = FAMILIES["position_coded"].fill(slot, rng, targeted=True)
+        sizes = 1 + np.abs(np.asarray(widen(slot.sample(rng, exact=True)), np.float64))
         values = [coded, slot.cast(sizes), slot.cast(-sizes), slot.sample(rng)]
         if not slot.is_float_data:  # samples of a narrow integer hold its whole range
             values.append(slot.cast(1 + np.arange(slot.size).reshape(slot.shape) % 7))
@@ -289,10 +288,9 @@ def _ordinary(slot: Slot) -> Iterator[Array]:
             yield slot.repair(np.full(slot.shape, slot.end))
         elif choices >= slot.size:
             yield slot.repair((slot.least + rng.permutation(choices)[: slot.size]).reshape(slot.shape))  # all different
-    yield from (slot.canonical(), slot.sample(rng))
     if (one_part := FAMILIES["first_takes_all"]).applies(slot):
         yield one_part.fill(slot, rng, targeted=True)
-    yield slot.sample(rng)
+    yield from (slot.canonical(), slot.sample(rng), slot.sample(rng))
 
 
 _SIZES = (2, 3, 8, 20, 60, 150, 400, 1000, 5000, 3e4, 1e5, 1e9, 0.5)

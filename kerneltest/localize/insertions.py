@@ -46,8 +46,7 @@ def mask(site: Site) -> Iterator[EquationChange]:
             edit = _change_at(site, number, function, *conditions)
             # The mask may be missing in several places.
             phrase, key = f"masking {what} by {words} with {fill:g}", f"{where} {key}"
-            # A softmax is the same with any maximum: one that ignores blocks hides a sum that is not rescaled.
-            cost = 4 if site.name in _MAXIMA else 1
+            cost = 4 if site.name in _MAXIMA else 1  # a softmax is the same with any maximum
             yield EquationChange(phrase, edit, key, cost, literal=False, undone="a missing mask")
 
 

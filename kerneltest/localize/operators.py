@@ -361,9 +361,7 @@ def _other_numbers(site: Site, operand: Literal, value: Any) -> Iterator[tuple[s
             yield key, "", type(value)(number), 1
         for name, length in site.jaxpr.lengths.items() if isinstance(value, float) and type(number) is int else ():
             if number > 1 and length > 1:  # a rate or a scale may be computed from another number than a length
-                meaning = f"that with {number} for the length {name}={length}, "
-                yield f"{key} for {name}", meaning, value * length / number, 2
-                yield f"root of {key} for {name}", meaning, value * (length / number) ** 0.5, 2
+                yield f"{key} for {name}", f"that with {number} for {name}={length}, ", value * length / number, 2
 
 
 # Loads, stores, masks, slices, copies and barriers.

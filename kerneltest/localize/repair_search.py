@@ -379,8 +379,8 @@ def _location(repairs: Sequence[Repair]) -> FaultLocation:
     literal = all(repair.literal for repair in repairs if repair.cost <= max(best.cost, _MOST_COST))
     words = f"{best.phrase} fixes the result"
     # A repair that costs more, such as another value that fits, is no other explanation.
-    causes = {repair.undone for repair in cheapest}
-    causes = causes - _OF_FACTORS or causes  # the right factor may be in scope
+    undone = {repair.undone for repair in cheapest}
+    causes = undone - _OF_FACTORS or undone  # the right factor may be in scope
     overflows = all(cause.endswith(OVERFLOWS) for cause in causes)  # what the first one makes wide stays so: the last
     cause = cheapest[-1].undone if overflows else "".join(causes) if len(causes) == 1 else ""
     return FaultLocation(best.place, best.operation, words, literal and not others, others, cause=cause)

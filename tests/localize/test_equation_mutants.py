@@ -311,7 +311,7 @@ def test_a_constant_that_is_computed_from_a_length_is_named() -> None:
     assert found is not None
     assert (found.place, found.words) == (
         _fault(_of_another_width),
-        "changing 2.25 to that with 3 for the length n=4, 3 fixes the result",
+        "changing 2.25 to that with 3 for n=4, 3 fixes the result",
     )
 
 
