@@ -528,9 +528,9 @@ def relations_of_arguments(mismatch: MismatchContext) -> Iterator[ValueRelation]
         for axis, length in zip(map(str, leaf.shape), mismatch.leaves[path].shape, strict=True):
             yield from _moves(mismatch, path, axis, length)
         yield from _transpositions(path, mismatch.leaves[path].shape)
-        for axis in leaf.shape:
-            if isinstance(axis, AxisExpression) and len(axis.names) == 2 and axis.terms == (axis.names,):
-                yield ValueRelation(RelationKind.LAID_OUT, axis=str(axis), name="*".join(axis.names[::-1]))
+        for each in leaf.shape:
+            if isinstance(each, AxisExpression) and len(each.names) == 2 and each.terms == (each.names,):
+                yield ValueRelation(RelationKind.LAID_OUT, axis=str(each), name="*".join(each.names[::-1]))
     for path in data:
         if mismatch.leaves[path].shape == mismatch.comparison.wrong.shape:
             yield from _changes(mismatch, path)
