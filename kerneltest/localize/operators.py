@@ -259,9 +259,9 @@ def _exchange(site: Site) -> Iterator[EquationChange]:
             edit = partial(with_operand, site.equation, number, value.variable)
             old, new = _describe(site, operand), str(value)
             phrase = f"replacing {old} by {'another one' if new == old else new} in {site.name}"
-            # By chance, another value often fits.
             is_meant = is_axis or not is_array(operand)
-            yield EquationChange(phrase, edit, f"operand {number} by {value.key}", 1 if is_axis else 3, is_meant)
+            cost = 1 if is_axis else 3 + (site.name in insertions.MAXIMA)  # by chance, another value often fits
+            yield EquationChange(phrase, edit, f"operand {number} by {value.key}", cost, is_meant)
 
 
 # Constants.

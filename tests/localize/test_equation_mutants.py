@@ -263,7 +263,8 @@ def test_the_faulty_line_is_named(body: Any, options: dict[str, Any]) -> None:
 def _not_rescaled_block(x_ref: Any, o_ref: Any) -> None:
     def step(i: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         at = 2 * i + jnp.arange(2)
-        x = jnp.where((at >= 0) & (at < x_ref.shape[1]), x_ref[0, at], -jnp.inf)
+        first = x_ref[0, :2]
+        x = jnp.where((at >= 0) & (at < x_ref.shape[1]), x_ref[0, at], -jnp.inf) + jnp.sin(first - first)
         most = jnp.maximum(carry[0], x.max())
         scale, terms = jnp.exp(carry[0] - most), jnp.exp(x - most)
         return most, carry[1] + terms.sum(), carry[2] * scale + (x * terms).sum()  # FAULT
