@@ -19,7 +19,7 @@ from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dt
 from kerneltest.core.failures import Failure
 from kerneltest.core.work_budget import WorkBudget, oracle_work
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.dims import length_of
+from kerneltest.declare.dims import AxisExpression, length_of
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, OutputAxis
 from kerneltest.oracle.evaluation import evaluator
@@ -309,6 +309,19 @@ def _predict_exchanged(mismatch: MismatchContext, relation: ValueRelation) -> _P
     return _as_if(mismatch, {one: leaves[other], other: leaves[one]}) if same else None
 
 
+def _predict_laid_out(mismatch: MismatchContext, relation: ValueRelation) -> _Prediction:
+    lengths = [dict(mismatch.signature.dims)[name] for name in relation.axis.split("*")]
+
+    def turned(values: Array, axes: Sequence[object], order: Sequence[int]) -> Array:
+        for place in (number for number, axis in enumerate(axes) if str(axis) == relation.axis):
+            values = np.take(values, np.arange(values.shape[place]).reshape(order).T.ravel(), place)
+        return values
+
+    given = {path: turned(x, mismatch.declared[path].shape, lengths[::-1]) for path, x in mismatch.leaves.items()}
+    found = _as_if(mismatch, given)
+    return replace(found, values=turned(found.values, [axis.name for axis in mismatch.axes], lengths))
+
+
 _PARTS = ("last block", "first block", "last element", "first element")
 
 
@@ -418,6 +431,7 @@ _PREDICTORS: Mapping[RelationKind, Callable[[MismatchContext, ValueRelation], _P
     RelationKind.COUNTED_TWICE: _predict_part,
     RelationKind.REPLACED: _predict_replaced,
     RelationKind.EXCHANGED: _predict_exchanged,
+    RelationKind.LAID_OUT: _predict_laid_out,
     RelationKind.OPTION: _predict_option,
 }
 
@@ -516,6 +530,9 @@ def relations_of_arguments(mismatch: MismatchContext) -> Iterator[ValueRelation]
         for axis, length in zip(map(str, leaf.shape), mismatch.leaves[path].shape, strict=True):
             yield from _moves(mismatch, path, axis, length)
         yield from _transpositions(path, mismatch.leaves[path].shape)
+        for each in leaf.shape:
+            if isinstance(each, AxisExpression) and len(each.names) == 2 and each.terms == (each.names,):
+                yield ValueRelation(RelationKind.LAID_OUT, axis=str(each), name="*".join(each.names[::-1]))
     for path in data:
         if mismatch.leaves[path].shape == mismatch.comparison.wrong.shape:
             yield from _changes(mismatch, path)

@@ -21,7 +21,7 @@ from kerneltest.plan.cases import signature_slots
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.signatures import Signature
-from kerneltest.plan.slots import Slot, counted_axes, fill_derived, last_blocks
+from kerneltest.plan.slots import CountedAxis, Slot, counted_axes, fill_derived, last_blocks
 from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 from kerneltest.triage.conditions import WITH_EXCEPTIONS
 
@@ -101,6 +101,20 @@ def _ends(dtype: DType) -> tuple[Array, Array]:
     return np.asarray(info.min, dtype), np.asarray(info.max, dtype)
 
 
+def _facts_of_later_parts(role: str, wide: Array, axis: CountedAxis | None, block: int) -> Iterator[tuple[str, int]]:
+    if role == "segments":
+        starts = np.nonzero(wide[..., 1:] != wide[..., :-1])[-1] + 1
+    elif axis is not None and axis.role in ("partition", "offsets"):
+        ends = np.cumsum(wide, axis=-1) if axis.role == "partition" else wide[..., 1:]
+        starts, block = ends[..., :-1][ends[..., 1:] > ends[..., :-1]], axis.block
+    else:
+        return
+    if starts.size:
+        yield "a part of {0} after the first is not empty", 1
+    if block > 1 and (starts % block == 0).any():
+        yield "a part of {0} after the first starts with a block", 2
+
+
 def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> _Facts:
     block, axes = last_blocks(pairing).get(path, 0), counted_axes(pairing, signature)
     specials = find_special_inputs({path: values}, {path: block}, axes)
@@ -129,6 +143,8 @@ def _facts(pairing: Pairing, signature: Signature, path: str, values: Array) -> 
         partly = (wide > 0) & (wide < length)
         counts = ((name, 2, wide == length), (f"a number above 0 and below {name}", 2, partly))
         costs |= {_Fact(_HOLDS, own, (words,)): cost for words, cost, holds in counts if holds.any()}
+    of_parts = _facts_of_later_parts(pairing.leaves[path].role, wide, axes.get(path), block)
+    costs |= {_Fact(words, own): cost for words, cost in of_parts}
     if wide.ndim and wide.shape[-1]:
         parts = {"the first element of a row": wide[..., :1], "the last element of a row": wide[..., -1:]}
         if block and wide.shape[-1] % block:
@@ -258,11 +274,13 @@ def _properties(facts: Sequence[_Facts]) -> Iterator[tuple[_Property, int, int]]
 def _ordinary(slot: Slot) -> Iterator[Array]:
     rng = np.random.default_rng(0)
     if slot.kind.is_data:
-        yield FAMILIES["position_coded"].fill(slot, rng, targeted=True)
+        coded = FAMILIES["position_coded"].fill(slot, rng, targeted=True)
         sizes = 1 + np.abs(np.asarray(widen(slot.sample(rng, exact=True)), np.float64))
-        yield from (slot.cast(sizes), slot.cast(-sizes), slot.sample(rng))
+        values = [coded, slot.cast(sizes), slot.cast(-sizes), slot.sample(rng)]
         if not slot.is_float_data:  # samples of a narrow integer hold its whole range
-            yield slot.cast(1 + np.arange(slot.size).reshape(slot.shape) % 7)
+            values.append(slot.cast(1 + np.arange(slot.size).reshape(slot.shape) % 7))
+        # A domain may make zeros of most of the numbers, which hide what others decide.
+        yield from [each for each in values if 2 * np.count_nonzero(widen(each)) > each.size] or values[-1:]
         return
     choices = slot.end - slot.least
     if slot.kind.pointwise and not slot.kind.jointly_constrained:
@@ -270,6 +288,8 @@ def _ordinary(slot: Slot) -> Iterator[Array]:
             yield slot.repair(np.full(slot.shape, slot.end))
         elif choices >= slot.size:
             yield slot.repair((slot.least + rng.permutation(choices)[: slot.size]).reshape(slot.shape))  # all different
+    if (one_part := FAMILIES["first_takes_all"]).applies(slot):
+        yield one_part.fill(slot, rng, targeted=True)
     yield from (slot.canonical(), slot.sample(rng), slot.sample(rng))
 
 

@@ -46,8 +46,7 @@ def mask(site: Site) -> Iterator[EquationChange]:
             edit = _change_at(site, number, function, *conditions)
             # The mask may be missing in several places.
             phrase, key = f"masking {what} by {words} with {fill:g}", f"{where} {key}"
-            # A softmax is the same with any maximum: one that ignores blocks hides a sum that is not rescaled.
-            cost = _DEAR if site.name in _MAXIMA else cost
+            cost = _DEAR if site.name in MAXIMA else cost  # a softmax is the same with any maximum
             yield EquationChange(phrase, edit, key, cost, literal=False, undone="a missing mask")
 
 
@@ -244,7 +243,7 @@ def _is_of_mask(site: Site, atom: Atom) -> bool:
 
 def take_magnitudes(site: Site) -> Iterator[EquationChange]:
     """Yields maxima of absolute values, as for the scale of a quantisation or a relative error."""
-    if site.name in _MAXIMA and is_float_array(site.equation.outvars[0]):
+    if site.name in MAXIMA and is_float_array(site.equation.outvars[0]):
         operands = {number: jnp.abs for number, atom in enumerate(site.operands) if not isinstance(atom, Literal)}
         edit = partial(before, site.equation, operands)
         yield EquationChange("taking the maximum of absolute values", edit, cost=1, undone="a missing absolute value")
@@ -329,14 +328,14 @@ def rescale_by_maximum(site: Site) -> Iterator[EquationChange]:
 
 def _is_maximum(value: ScopedValue, values: Sequence[ScopedValue]) -> bool:
     # Directly, or by way of a guard against infinities.
-    if value.site is None or value.name in _MAXIMA:
+    if value.site is None or value.name in MAXIMA:
         return value.site is not None
     operands = {id(v) for v in value.site.operands}
     is_guard = kind_of(value.site.equation) is Kind.CALL or value.name == "select_n"
-    return is_guard and any(v.name in _MAXIMA for v in values if id(v.variable) in operands)
+    return is_guard and any(v.name in MAXIMA for v in values if id(v.variable) in operands)
 
 
-_MAXIMA = frozenset({"max", "reduce_max"})
+MAXIMA = frozenset({"max", "reduce_max"})
 
 
 def _by_exponential(x: Any, old: Any, new: Any, *, axis: int | None) -> Any:

@@ -266,9 +266,9 @@ def _exchange(site: Site) -> Iterator[EquationChange]:
             edit = partial(with_operand, site.equation, number, value.variable)
             old, new = _describe(site, operand), str(value)
             phrase = f"replacing {old} by {'another one' if new == old else new} in {site.name}"
-            # By chance, another value often fits.
             is_meant = is_axis or not is_array(operand)
-            yield EquationChange(phrase, edit, f"operand {number} by {value.key}", 1 if is_axis else 3, is_meant)
+            cost = 1 if is_axis else 3 + (site.name in insertions.MAXIMA)  # by chance, another value often fits
+            yield EquationChange(phrase, edit, f"operand {number} by {value.key}", cost, is_meant)
 
 
 # Constants.
@@ -371,9 +371,7 @@ def _other_numbers(site: Site, operand: Literal, value: Any) -> Iterator[tuple[s
             yield key, "", type(value)(number), 1
         for name, length in site.jaxpr.lengths.items() if isinstance(value, float) and type(number) is int else ():
             if number > 1 and length > 1:  # a rate or a scale may be computed from another number than a length
-                meaning = f"that with {number} for the length {name}={length}, "
-                yield f"{key} for {name}", meaning, value * length / number, 2
-                yield f"root of {key} for {name}", meaning, value * (length / number) ** 0.5, 2
+                yield f"{key} for {name}", f"that with {number} for {name}={length}, ", value * length / number, 2
 
 
 # Loads, stores, masks, slices, copies and barriers.

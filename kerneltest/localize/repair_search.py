@@ -267,6 +267,7 @@ _MOST_FURTHER = 32  # of these cases
 # Wrong replays that a repair must fix to be believed to repair one of two bugs, their share, and its highest cost.
 _LEAST_FIXED, _LEAST_SHARE, _MOST_COST = 3, 0.25, 2
 _FIRST_SHARE = 0.75  # of the work, that one way to search may do before the other
+_OF_FACTORS = {"a missing factor", "a missing divisor"}  # causes that say less than any other
 _MOST_LINES = 4  # on which values are computed that are wrong
 
 
@@ -384,9 +385,10 @@ def _location(repairs: Sequence[Repair]) -> FaultLocation:
     literal = all(repair.literal for repair in repairs if repair.cost <= max(best.cost, _MOST_COST))
     words = f"{best.phrase} fixes the result"
     # A repair that costs more, such as another value that fits, is no other explanation.
-    causes = {repair.undone for repair in cheapest}
+    undone = {repair.undone for repair in cheapest}
+    causes = undone - _OF_FACTORS or undone  # the right factor may be in scope
     overflows = all(cause.endswith(OVERFLOWS) for cause in causes)  # what the first one makes wide stays so: the last
-    cause = cheapest[-1].undone if overflows or len(causes) == 1 else ""
+    cause = cheapest[-1].undone if overflows else "".join(causes) if len(causes) == 1 else ""
     return FaultLocation(best.place, best.operation, words, literal and not others, others, cause=cause)
 
 

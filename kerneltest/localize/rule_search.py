@@ -15,6 +15,7 @@ from kerneltest.triage.conditions import is_believable
 
 _RIVALS = 80  # rules that a trial is to tell apart
 _VERIFIED = 2  # further subjects that must fail, and that must pass
+_MOST_OF_NEARLY_FITTING = 12  # further subjects that are tried if every rule has exceptions
 _MOST_PAIRED = 150  # properties that are tried in pairs
 
 P = TypeVar("P")  # a property
@@ -44,17 +45,14 @@ class RuleSearch(Generic[P]):
         kinds: Sequence[Hashable],
         fails: Callable[[int], bool | None],
         most_tried: int,
-        *,
-        pairs_have_exceptions: bool = False,
     ) -> None:
         """Makes a search that knows nothing yet.
 
         Each property has a cost, and the subjects that have it as bits; they are asked for once something passes. A
-        rule is checked on kinds of subjects that were not tried, if any. `fails` is None if a subject says nothing. A
-        rule of two properties may have exceptions only if `pairs_have_exceptions`.
+        rule is checked on kinds of subjects that were not tried, if any. `fails` is None if a subject says nothing.
         """
         self._kinds, self._fails, self._most_tried = kinds, fails, most_tried
-        self._properties, self._pairs_have_exceptions = properties, pairs_have_exceptions
+        self._properties, self.pairs_have_exceptions = properties, False  # whether rules of two properties may have any
         self.failing = self.passing = self._skipped = 0
         self.tried = 0
 
@@ -116,16 +114,19 @@ class RuleSearch(Generic[P]):
         return [rule for rule in rules if not rule.bits & self.passing and rule.bits & self.failing == self.failing]
 
     def _nearly_fitting(self) -> Rule[P] | None:
-        def exceptions(rule: Rule[P]) -> int:
-            return (rule.bits & self.passing).bit_count()
+        def exceptions(rule: Rule[P]) -> tuple[int, int]:
+            return (rule.bits & self.passing).bit_count(), rule.cost
 
-        halves = itertools.combinations(self._holding[: _MOST_PAIRED * self._pairs_have_exceptions], 2)
-        pairs = (made for each in halves if exceptions(made := _conjunction(each)) + 1 < min(map(exceptions, each)))
-        for rules in (pairs, self._holding):  # each half of a pair excludes several that the other does not
-            best = min(rules, key=lambda rule: (exceptions(rule), rule.cost), default=None)
-            if best is not None and self.is_believable(best, self.passing):
-                return best
-        return None
+        pairs: list[Rule[P]] = []
+        if self.pairs_have_exceptions and (best := min(self._holding, key=exceptions, default=None)) is not None:
+            untried = [n for n in range(len(self._kinds)) if best.bits & ~self._known & 1 << n]
+            self.try_all(untried[:: -(-len(untried) // _MOST_OF_NEARLY_FITTING) or 1])
+            self._holding = [rule for rule in self._holding if rule.bits & self.failing == self.failing]
+            for halves in itertools.combinations(self._holding[:_MOST_PAIRED], 2):
+                made = _conjunction(halves)  # each half excludes several that the other does not
+                pairs += [made] * (exceptions(made)[0] + 1 < min(exceptions(half)[0] for half in halves))
+        bests = (min(rules, key=exceptions, default=None) for rules in (pairs, self._holding))
+        return next((best for best in bests if best is not None and self.is_believable(best, self.passing)), None)
 
     def is_believable(self, rule: Rule[P], passing: int) -> bool:
         """Returns whether a rule is unlikely to fit by chance, if the subjects of some bits pass."""

@@ -225,6 +225,7 @@ class RelationKind(StrEnum):
     OMITTED = "omitted", "the sum omits the {name} of {axis}"
     COUNTED_TWICE = "counted twice", "the sum counts twice the {name} of {axis}"
     REPLACED = "replaced", "as if {argument} were {name}"
+    LAID_OUT = "laid out", "as if {axis} were laid out as {name}"
     EXCHANGED = "exchanged", "as if {argument} and {name} were exchanged"
     OPTION = "option", "as if {argument} were {name}"
     UNWRITTEN = "unwritten", "unwritten elements"

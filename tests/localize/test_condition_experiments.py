@@ -311,6 +311,39 @@ def test_a_row_of_the_least_integer_is_named() -> None:
     assert found.inputs == "a row of x holds nothing but the least integer"
 
 
+OF_PARTS: Mapping[str, Callable[[Any, Any], Any]] = {  # of segment ids, and of sizes
+    "a part of ids after the first is not empty": lambda ids, sizes: (ids[1:] != ids[:-1]).any(),
+    "a part of ids after the first starts with a block": lambda ids, sizes: (ids[8::8] != ids[7:-1:8]).any(),
+    "a part of sizes after the first is not empty": lambda ids, sizes: (sizes[1:] > 0).any(),
+}
+
+
+@pytest.mark.parametrize("words", OF_PARTS)
+def test_where_a_part_starts_is_named_although_zeros_of_another_argument_hide_it(words: str) -> None:
+    is_wrong = OF_PARTS[words]
+
+    def kernel(x: jax.Array, rate: jax.Array, ids: jax.Array, sizes: jax.Array) -> jax.Array:
+        def body(x: Any, rate: Any, *parts: Any) -> jax.Array:
+            return x[...] + rate[...] * jnp.where(is_wrong(*(part[...] for part in parts)), 64.0, 0.0)
+
+        return whole(body, x, x, rate, ids, sizes)
+
+    @kt.oracle_for(
+        kernel, x=kt.array("n", "float32"), rate=kt.array("n", "float32", domain=(0, 1)), ids=kt.segment_ids("n"),
+        sizes=kt.partition("g", of="n"), dims={"n": kt.dim(block=8)},
+    )  # fmt: skip
+    def same(x: np.ndarray, rate: np.ndarray, ids: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        return x + 0
+
+    filled = [(case, case.fill(same)) for case in value_cases(same, "p", "float32", GROUPS[0], 0, "quick")]
+    wrong = [(case, bool(is_wrong(x["ids"], x["sizes"]) & x["rate"].any())) for case, x in filled]
+    failing, passing = ([case for case, fails in wrong if fails is wanted] for wanted in (True, False))
+    first = min(failing, key=lambda case: case.signature.volume)
+    found = _tested(same, ExplicitCase("p", first.signature, first.fill(same), family=first.family), failing, passing)
+    assert found is not None
+    assert found.inputs == words
+
+
 def test_zeros_that_hide_a_wrong_result_refute_no_condition() -> None:
     def kernel(x: jax.Array, code: jax.Array) -> jax.Array:
         return elementwise(lambda u, c: u * jnp.where((c > 99).any(), 2.0, 1.0), x, code)

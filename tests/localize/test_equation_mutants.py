@@ -299,14 +299,16 @@ def test_the_faulty_line_is_named(body: Any, options: dict[str, Any]) -> None:
 
 
 def _not_rescaled_block(x_ref: Any, o_ref: Any) -> None:
-    def step(i: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def step(i: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         at = 2 * i + jnp.arange(2)
-        x = jnp.where((at >= 0) & (at < x_ref.shape[1]), x_ref[0, at], -jnp.inf)
+        first = x_ref[0, :2]
+        x = jnp.where((at >= 0) & (at < x_ref.shape[1]), x_ref[0, at], -jnp.inf) + jnp.sin(first - first)
         most = jnp.maximum(carry[0], x.max())
-        return most, carry[1] + jnp.exp(x - most).sum()  # FAULT
+        scale, terms = jnp.exp(carry[0] - most), jnp.exp(x - most)
+        return most, carry[1] + terms.sum(), carry[2] * scale + (x * terms).sum()  # FAULT
 
-    most, total = jax.lax.fori_loop(0, 2, step, (jnp.float32(-jnp.inf), jnp.float32(0)))
-    o_ref[...] = jnp.exp(jnp.cumsum(x_ref[...] * 0, axis=1) + x_ref[...] - most) / total
+    _, total, weighted = jax.lax.fori_loop(0, 2, step, (jnp.float32(-jnp.inf), jnp.float32(0), jnp.float32(0)))
+    o_ref[...] = jnp.cumsum(x_ref[...] * 0, axis=1) + x_ref[...] * weighted / total
 
 
 def test_a_maximum_that_ignores_blocks_is_not_taken_for_one_that_is_masked() -> None:
@@ -318,7 +320,7 @@ def test_a_maximum_that_ignores_blocks_is_not_taken_for_one_that_is_masked() -> 
         dims=dict(h=kt.dim(values=(1,)), n=kt.dim(values=(4,))),
     )
     def pairing(x: Any) -> Any:
-        return np.exp(x) / np.exp(x).sum()
+        return x * (x * np.exp(x)).sum() / np.exp(x).sum()
 
     case, *also = (make_case(pairing, {}, x=np.array([row])) for row in ([1, 0, 2, 3], [2, 3, 5, 1], [0, 1, 1, 4]))
     found = locate_case(pairing, case, backend="interpret", family="normal", also=also)
@@ -348,7 +350,7 @@ def test_a_constant_that_is_computed_from_a_length_is_named() -> None:
     assert found is not None
     assert (found.place, found.words) == (
         _fault(_of_another_width),
-        "changing 2.25 to that with 3 for the length n=4, 3 fixes the result",
+        "changing 2.25 to that with 3 for n=4, 3 fixes the result",
     )
 
 

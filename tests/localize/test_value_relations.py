@@ -89,6 +89,21 @@ def test_the_length_that_stands_for_an_option_is_named() -> None:
     assert suspect.headline == "wrong values: as if step were k"
 
 
+def test_an_axis_of_two_dims_that_is_taken_in_the_other_order_is_named() -> None:
+    def kernel(q: jax.Array, k: jax.Array) -> jax.Array:
+        return q * k[jnp.arange(len(q)) % len(k)] + elementwise(lambda u: 0 * u, q)
+
+    dims = dict(h=kt.dim(values=(1, 2, 3)), g=kt.dim(values=(1, 2, 4)))
+    data = dict(q=kt.array("h*g n", "float32", domain=(-9, 9)), k=kt.array("h n", "float32", domain=(-9, 9)))
+
+    @kt.oracle_for(kernel, **data, dims=dims)
+    def grouped(q: np.ndarray, k: np.ndarray) -> np.ndarray:
+        return q * np.repeat(k, len(q) // len(k), axis=0)
+
+    (suspect,) = kt.check(grouped, depth="quick", minimize=5).suspects
+    assert suspect.headline == "wrong values: as if h*g were laid out as g*h"
+
+
 def test_an_argument_that_is_read_at_its_start_is_not_read_around_its_end() -> None:
     def kernel(w: jax.Array, at: jax.Array) -> jax.Array:
         moved = (at > 0) & (jnp.arange(len(at)) % 2 == 0)
