@@ -31,7 +31,7 @@ from kerneltest.records.evidence import RelationKind, ValueRelation
 from kerneltest.records.schema import ConfirmedRelation, FaultLocation, Record, Reproducer
 from kerneltest.shrink.shrinker import minimize
 from kerneltest.trace.tracing import without_debugging
-from kerneltest.triage.symptoms import OF_SPECIAL_VALUES, symptom
+from kerneltest.triage.symptoms import OF_ROUNDING, Effect, symptom
 
 # Groups whose cases are reduced if there are no others: they have no sizes, or call the kernel in ways of their own.
 _LEAST_TELLING = (GroupName.PROOFS, GroupName.INVARIANTS, GroupName.PRODUCTION)
@@ -60,7 +60,7 @@ def reduce_suspect(
     left = {case: each.fault for each in known if each.fault is not None for case in each.fault.unexplained}
 
     def preference(finding: Record) -> tuple[bool, bool, int, bool]:
-        follows = symptom(finding).effect in OF_SPECIAL_VALUES  # NaN may follow from wrong numbers
+        follows = symptom(finding).effect not in {Effect.WRONG, *OF_ROUNDING}  # NaN may follow from wrong numbers
         length = sum(finding.dims.values())
         return finding.group in _LEAST_TELLING, follows, length, finding.group != GroupName.STRUCTURAL
 

@@ -297,10 +297,14 @@ def test_wrong_numbers_do_not_end_as_an_element_that_was_never_written() -> None
     assert (reduced.reproducer.record.dims["n"], reduced.reproducer.relation is None) == (2, True)
 
 
-@pytest.mark.parametrize("group", ["invariants", "production", "proofs"])
-def test_a_finding_that_no_edit_can_be_tried_on_is_reduced_only_if_there_is_no_other(group: str) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [*({"group": group} for group in (GroupName.INVARIANTS, GroupName.PRODUCTION, GroupName.PROOFS)),
+     {"verdict": Verdict.NONDETERMINISTIC, "item": "of a kernel that is run twice"}],
+)  # fmt: skip
+def test_a_finding_that_no_edit_can_be_tried_on_is_reduced_only_if_there_is_no_other(changes: dict[str, Any]) -> None:
     item, _, record, cache = first_finding(make_pairing(two_bugs, same), verdict="mismatch")
-    other = replace(record, case="f" * 16, group=GroupName(group), dims={"n": 1})
+    other = replace(record, case="f" * 16, dims={"n": 1}, **changes)
     reduced = reduce_suspect([item], [other, record], cache, LONG)
     assert reduced is not None
     assert reduced.reproducer.origin == record.case
