@@ -380,23 +380,32 @@ def test_a_mask_at_the_wrong_corner_is_named() -> None:
     )
 
 
-def test_a_mean_over_a_padded_length_is_named() -> None:
+@pytest.mark.parametrize(
+    ("count", "lengths", "cause"),
+    [
+        (pl.next_power_of_2, (3, 4, 5, 8), "the padded length of n in place of n"),
+        (lambda _: 8, (5, 12, 20), ""),  # which only the first length is padded to
+    ],
+)
+def test_a_mean_over_a_padded_length_is_named(
+    count: Callable[[int], int], lengths: tuple[int, ...], cause: str
+) -> None:
     def body(x_ref: Any, o_ref: Any) -> None:
         x = x_ref[...]
-        o_ref[...] = jnp.cumsum(x, axis=1) - jnp.sum(x) / pl.next_power_of_2(x.shape[1])  # FAULT
+        o_ref[...] = jnp.cumsum(x, axis=1) - jnp.sum(x) / count(x.shape[1])  # FAULT
 
     @kt.oracle_for(
         lambda x: _call(body, PLAIN, x),
         x=kt.array("m n", "float32"),
-        dims=dict(m=kt.dim(values=(1,)), n=kt.dim(values=(3, 4, 5, 8))),
+        dims=dict(m=kt.dim(values=(1,)), n=kt.dim(values=lengths)),
     )
     def pairing(x: Any) -> Any:
         return np.cumsum(x, axis=1) - x.mean()
 
-    failing, *also = (make_case(pairing, dict(m=1, n=n), x=np.arange(1.0, n + 1) / 7) for n in (3, 4, 5, 8))
+    failing, *also = (make_case(pairing, dict(m=1, n=n), x=np.arange(1.0, n + 1) / 7) for n in lengths)
     found = locate_case(pairing, failing, backend="interpret", family="normal", also=also)
     assert found is not None
-    assert found.cause == "the padded length of n in place of n"
+    assert found.cause == cause
     assert found.place == _fault(test_a_mean_over_a_padded_length_is_named)
 
 
