@@ -101,6 +101,11 @@ def _unmasked(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.cumsum(jnp.broadcast_to(total[:, None], (4, 4)), axis=1)
 
 
+def _partly_gated(x_ref: Any, o_ref: Any) -> None:
+    total, gate = jnp.cumsum(x_ref[...], axis=1), jnp.exp(x_ref[:, 0])
+    o_ref[...] = (jnp.sin(total) + jnp.cos(2 * total)) * gate[:, None]  # FAULT
+
+
 def _partly_ignored(x_ref: Any, o_ref: Any) -> None:
     x = x_ref[...]
     total = jnp.cumsum(x, axis=1)
@@ -229,6 +234,9 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
         axis=1,
     ),
     _unmasked: lambda x: (x * np.arange(4)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
+    _partly_gated: lambda x: (
+        np.exp(x[:, :1]) * (np.exp(x[:, :1]) * np.sin(np.cumsum(x, axis=1)) + np.cos(2 * np.cumsum(x, axis=1)))
+    ),
     _partly_ignored: lambda x: np.where(x < 1, 0, np.cumsum(x, axis=1) ** 2 + 0.5 * np.sin(np.cumsum(x, axis=1))),
     _started_anew: lambda x: np.cumsum(x, axis=1) * 10 * np.cumsum(x, axis=1).sum(axis=1, keepdims=True),
     _read_at_the_limit: lambda x: np.cumsum(x * np.cos(np.pad(x, ((0, 0), (2, 0)))[:, :4]), axis=1),
@@ -250,6 +258,7 @@ CAUSES = {
     **dict.fromkeys((_rounded, _rounded_twice), "a rounding to bfloat16"),
     **dict.fromkeys((_not_rescaled, _partly_rescaled), "a sum that is not rescaled"),
     **dict.fromkeys((_unmasked, _partly_ignored, _read_at_the_limit), "a missing mask"),
+    _partly_gated: "a missing factor",
     _started_anew: "a sum that starts anew in each step of a loop",
     _stored_always: "a store that lacks its condition",
     _without_residual: "a missing term",
