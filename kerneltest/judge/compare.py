@@ -209,9 +209,10 @@ def without_doubted(
 
 def agree_roughly(actual: Array, other: Array) -> Array:
     """Returns where values are others, or within a hundredth of the largest. The largest float64 is an infinity."""
-    largest = magnitude(np.where(np.abs(other) < np.finfo(np.float64).max, other, 0)).max(initial=0)
-    bound = np.where(np.isinf(other), np.inf, np.maximum(magnitude(other), largest) / _DOUBTED)
-    return ~compare(actual, other, bound, signed_zeros=False).wrong
+    limit = np.where(np.abs(other) == np.finfo(np.float64).max, np.copysign(np.inf, other), other)
+    largest = magnitude(limit).max(initial=0)
+    bound = np.where(np.isinf(other), np.inf, np.maximum(magnitude(limit), largest) / _DOUBTED)
+    return ~compare(actual, limit, bound, signed_zeros=False).wrong
 
 
 def is_wrong(comparisons: Iterable[Comparison]) -> bool:

@@ -267,6 +267,8 @@ def rescale(site: Site) -> Iterator[EquationChange]:
         places = [(n, site.operands[n]) for n in _stored(site) if is_float_array(site.operands[n])]
     for number, atom in places:
         what = f"the result of {site.name}" if number is None else f"operand {number + 1} of {site.name}"
+        origins = [value.site for value in site.scope if value.variable is atom]
+        is_kept = site.name == "add" and all(each is None or kind_of(each.equation) is Kind.READ for each in origins)
         for key, words, factor, axis in _factors(site, atom):
             more = () if isinstance(factor, float) else (factor,)
             for verb in ("multiplying", "dividing"):
@@ -274,7 +276,7 @@ def rescale(site: Site) -> Iterator[EquationChange]:
                 edit = _change_at(site, number, scale, *more)
                 place = -1 if number is None else number
                 undone = f"a missing {'divisor' if verb == 'dividing' else 'factor'}"
-                if site.name == "add" and verb == "multiplying" and words.startswith(_EXPONENTIALS):
+                if is_kept and verb == "multiplying" and words.startswith(_EXPONENTIALS):  # from step to step
                     undone = _NOT_RESCALED
                 yield EquationChange(f"{verb} {what} by {words}", edit, f"{verb} {place} {key}", 3, undone=undone)
 

@@ -348,9 +348,8 @@ def _other_constants(site: Site) -> Iterator[EquationChange]:
             seen.add((new, meaning))
             phrase = f"changing {format_constant(value)} to {meaning}{format_constant(new)}"
             edit = partial(with_literal, site.equation, number, new)
-            dim = key.removeprefix("length ")
-            is_padded = dim != key and 1 < new < value == 1 << (int(new) - 1).bit_length()
-            undone = f"the padded length of {dim} in place of {dim}" if is_padded else ""
+            dim = key.removeprefix("unpadded ")
+            undone = f"the padded length of {dim} in place of {dim}" if dim != key and new else ""
             # A length may equal the right number by coincidence.
             yield EquationChange(phrase, edit, f"operand {number} to {key}", cost, not meaning, undone)
 
@@ -366,6 +365,10 @@ def _other_numbers(site: Site, operand: Literal, value: Any) -> Iterator[tuple[s
         yield from (("minus", "", -value, 1), ("inverse", "", 1 / value, 1))
     for name, length in site.jaxpr.lengths.items():
         yield f"length {name}", f"the length {name}=", type(value)(length), 1
+        if value > 1 and np.log2(value) % 1 == 0:
+            is_padded = value == 1 << (length - 1).bit_length()  # at all lengths, which 0 refutes
+            meaning, cost = (f"the unpadded length {name}=", 0) if is_padded else ("no length but ", 4)
+            yield f"unpadded {name}", meaning, type(value)(length if is_padded else 0), cost
     for key, number in site.jaxpr.numbers.items():
         if isinstance(number, float) == is_float_array(operand):
             yield key, "", type(value)(number), 1

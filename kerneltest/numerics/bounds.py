@@ -122,7 +122,7 @@ def magnitude(value: Array) -> Array:
 # In place of infinities, of NaN, and whether the numbers that are larger than others are smaller instead. Numbers of
 # float64 keep 22 bits beside the largest one.
 _NEAR = [(2.0**exponent, 0.125, turned) for turned in (0, 2) for exponent in (16, 23, 30)]
-_NEAR += [(2.0**16, number, 0) for number in (-8.0, 2.0**31, -(2.0**31))]
+_NEAR += [(2.0**16, number, 0) for number in (-(2.0**-40), 2.0**31, -(2.0**31))]
 
 
 def limits(evaluate: Evaluate, wide: Mapping[str, Array]) -> tuple[Array, ...]:
@@ -147,7 +147,8 @@ def limits(evaluate: Evaluate, wide: Mapping[str, Array]) -> tuple[Array, ...]:
     for rows in zip(*(evaluate_near(*numbers) for numbers in _NEAR), strict=True):
         near = np.stack(rows).astype(np.float64)
         with np.errstate(all="ignore"):
-            equal = np.abs(near - near[0]) <= 2.0**-10 * np.abs(near[0]) + 2.0**-21 * scale
+            size = min(scale, float(magnitude(near).max(initial=0)))  # results may be far smaller than the inputs
+            equal = np.abs(near - near[0]) <= 2.0**-10 * np.abs(near[0]) + 2.0**-21 * size
             grows = (near[[1, 2, 4, 5]] / near[[0, 1, 3, 4]] > 2).all(0) & (near[0] * near[3] > 0)
         infinity = np.copysign(np.finfo(np.float64).max, near[0])
         found.append(np.select([equal.all(0), grows & equal[6:].all(0)], [near[0], infinity], np.nan))

@@ -292,7 +292,7 @@ def _parse_line(shard: Path, number: int, line: bytes, adapter: TypeAdapter[Any]
     try:
         return adapter.validate_json(line.removesuffix(b"\n"))
     except ValidationError as error:
-        if not line.endswith(b"\n") and [each["type"] for each in error.errors()] == ["json_invalid"]:
+        if not line.endswith(b"\n") and error.error_count() == 1 and error.errors()[0]["type"] == "json_invalid":
             return None
         raise RecordError(f"{shard}, line {number}: {first_problem(error)}") from error
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kerneltest.core.dtypes import parse_dtype
-from kerneltest.judge.compare import compare, describe_element, ulp_histogram
+from kerneltest.judge.compare import agree_roughly, compare, describe_element, ulp_histogram
 
 INF, NAN = np.inf, np.nan
 LARGEST = float(np.finfo(np.float32).max)
@@ -38,6 +38,13 @@ ELEMENTS = [
     (1.0, NAN, INF, False, "pass"),
     (-0.0, 0.0, INF, True, "pass"),  # ... any value
 ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_infinite_limit_is_no_number(dtype: str) -> None:
+    actual = np.array([INF, -INF, np.finfo(dtype).max, NAN, INF, 3.02], dtype)
+    limits = np.array([*[np.finfo(np.float64).max] * 4, NAN, 3.0])
+    assert agree_roughly(actual, limits).tolist() == [True, False, False, False, False, True]
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -101,6 +101,11 @@ def _unmasked(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = jnp.cumsum(jnp.broadcast_to(total[:, None], (4, 4)), axis=1)
 
 
+def _partly_gated(x_ref: Any, o_ref: Any) -> None:
+    total, gate = jnp.cumsum(x_ref[...], axis=1), jnp.exp(x_ref[:, 0])
+    o_ref[...] = (jnp.sin(total) + jnp.cos(2 * total)) * gate[:, None]  # FAULT
+
+
 def _partly_ignored(x_ref: Any, o_ref: Any) -> None:
     x = x_ref[...]
     total = jnp.cumsum(x, axis=1)
@@ -229,6 +234,9 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
         axis=1,
     ),
     _unmasked: lambda x: (x * np.arange(4)).sum(axis=1, keepdims=True) * np.arange(1.0, 5.0),
+    _partly_gated: lambda x: (
+        np.exp(x[:, :1]) * (np.exp(x[:, :1]) * np.sin(np.cumsum(x, axis=1)) + np.cos(2 * np.cumsum(x, axis=1)))
+    ),
     _partly_ignored: lambda x: np.where(x < 1, 0, np.cumsum(x, axis=1) ** 2 + 0.5 * np.sin(np.cumsum(x, axis=1))),
     _started_anew: lambda x: np.cumsum(x, axis=1) * 10 * np.cumsum(x, axis=1).sum(axis=1, keepdims=True),
     _read_at_the_limit: lambda x: np.cumsum(x * np.cos(np.pad(x, ((0, 0), (2, 0)))[:, :4]), axis=1),
@@ -250,6 +258,7 @@ CAUSES = {
     **dict.fromkeys((_rounded, _rounded_twice), "a rounding to bfloat16"),
     **dict.fromkeys((_not_rescaled, _partly_rescaled), "a sum that is not rescaled"),
     **dict.fromkeys((_unmasked, _partly_ignored, _read_at_the_limit), "a missing mask"),
+    _partly_gated: "a missing factor",
     _started_anew: "a sum that starts anew in each step of a loop",
     _stored_always: "a store that lacks its condition",
     _without_residual: "a missing term",
@@ -382,23 +391,32 @@ def test_a_mask_at_the_wrong_corner_is_named() -> None:
     )
 
 
-def test_a_mean_over_a_padded_length_is_named() -> None:
+@pytest.mark.parametrize(
+    ("count", "lengths", "cause"),
+    [
+        (pl.next_power_of_2, (3, 4, 5, 8), "the padded length of n in place of n"),
+        (lambda _: 8, (5, 12, 20), ""),  # which only the first length is padded to
+    ],
+)
+def test_a_mean_over_a_padded_length_is_named(
+    count: Callable[[int], int], lengths: tuple[int, ...], cause: str
+) -> None:
     def body(x_ref: Any, o_ref: Any) -> None:
         x = x_ref[...]
-        o_ref[...] = jnp.cumsum(x, axis=1) - jnp.sum(x) / pl.next_power_of_2(x.shape[1])  # FAULT
+        o_ref[...] = jnp.cumsum(x, axis=1) - jnp.sum(x) / count(x.shape[1])  # FAULT
 
     @kt.oracle_for(
         lambda x: _call(body, PLAIN, x),
         x=kt.array("m n", "float32"),
-        dims=dict(m=kt.dim(values=(1,)), n=kt.dim(values=(3, 4, 5, 8))),
+        dims=dict(m=kt.dim(values=(1,)), n=kt.dim(values=lengths)),
     )
     def pairing(x: Any) -> Any:
         return np.cumsum(x, axis=1) - x.mean()
 
-    failing, *also = (make_case(pairing, dict(m=1, n=n), x=np.arange(1.0, n + 1) / 7) for n in (3, 4, 5, 8))
+    failing, *also = (make_case(pairing, dict(m=1, n=n), x=np.arange(1.0, n + 1) / 7) for n in lengths)
     found = locate_case(pairing, failing, backend="interpret", family="normal", also=also)
     assert found is not None
-    assert found.cause == "the padded length of n in place of n"
+    assert found.cause == cause
     assert found.place == _fault(test_a_mean_over_a_padded_length_is_named)
 
 

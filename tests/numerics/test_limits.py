@@ -26,6 +26,8 @@ LIMITS: dict[str, tuple[Callable[[Array], Array], list[float], float]] = {
     "the larger of NaN and infinity": (np.max, [NAN, INF], NAN),
     "a sign": (lambda x: np.sign(x[0]), [NAN, 3], NAN),
     "a clipped NaN": (lambda x: np.clip(x[0], 0, 1), [NAN, 3], NAN),
+    "a clipped NaN next to a large number": (lambda x: np.clip(x[0], 0, 1), [NAN, 3e8], NAN),
+    "an even function of NaN next to a large number": (lambda x: np.exp(-x[0] * x[0]), [NAN, 3e3], NAN),
     "a saturated infinity": (lambda x: np.tanh(x[0]), [-INF, 3], -1),
     "a logarithm": (lambda x: np.log(x[0]), [INF, 3], NAN),
     "small numbers": (lambda x: 0 * x[0] + x[1], [INF, 3e-30], 3e-30),
