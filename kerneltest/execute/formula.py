@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -236,7 +236,12 @@ class Formula:
         if not all(np.isnan(each.got[each.wrong]).all() for each in outputs):
             return False
         wide = {str(i): widen(leaf) if is_float(leaf.dtype) else leaf for i, leaf in enumerate(self.leaves)}
-        evaluate = lambda near: replace(self, leaves=[*near.values()])._outputs_of(self._kernel)  # noqa: E731
+
+        def evaluate(near: Sequence[Mapping[str, Array]]) -> Iterator[tuple[Array, ...]]:
+            columns = zip(*(each.values() for each in near), strict=True)
+            found = _explained(lambda: self._kernel([np.stack(column) for column in columns]))
+            return (self.take(row) for row in zip(*found, strict=True))
+
         near = _unless_refused(lambda: limits(evaluate, wide), tuple(each.got for each in outputs))
         return all(agree_roughly(o.rounded, limit)[o.wrong].all() for o, limit in zip(outputs, near, strict=True))
 

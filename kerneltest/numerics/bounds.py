@@ -1,7 +1,7 @@
 """Bounds of a correct kernel's error, and the terms that error models build them from."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ FAILURE = 2.0**-40
 """The probability, for each element, that a correct kernel exceeds a probabilistic bound."""
 
 Evaluate = Callable[[Mapping[str, Array]], tuple[Array, ...]]
+EvaluateAll = Callable[[Sequence[Mapping[str, Array]]], Iterable[tuple[Array, ...]]]
 
 
 class Limit(Protocol):
@@ -125,7 +126,7 @@ _NEAR = [(2.0**exponent, 0.125, turned) for turned in (0, 2) for exponent in (16
 _NEAR += [(2.0**16, number, 0) for number in (-(2.0**-40), 2.0**31, -(2.0**31))]
 
 
-def limits(evaluate: Evaluate, wide: Mapping[str, Array]) -> tuple[Array, ...]:
+def limits(evaluate: EvaluateAll, wide: Mapping[str, Array]) -> tuple[Array, ...]:
     """Returns what results tend to as large numbers in place of infinite inputs grow, with numbers in place of NaN.
 
     An infinity is the largest number of its sign. An element is NaN if it depends on which infinity is larger or on the
@@ -136,20 +137,20 @@ def limits(evaluate: Evaluate, wide: Mapping[str, Array]) -> tuple[Array, ...]:
     rng = np.random.default_rng(0)
     factors = {path: 0.5 + rng.random(value.shape) for path, value in floats.items()}
 
-    def evaluate_near(large: float, number: float, turned: int) -> tuple[Array, ...]:
-        near = dict(wide)
+    def near(large: float, number: float, turned: int) -> dict[str, Array]:
+        inputs = dict(wide)
         for path, value in floats.items():
             replaced = np.where(np.isnan(value), number, np.copysign(large, value)) * np.abs(turned - factors[path])
-            near[path] = np.where(np.isfinite(value), value, scale * replaced)
-        return evaluate(near)
+            inputs[path] = np.where(np.isfinite(value), value, scale * replaced)
+        return inputs
 
     found = []
-    for rows in zip(*(evaluate_near(*numbers) for numbers in _NEAR), strict=True):
-        near = np.stack(rows).astype(np.float64)
+    for rows in zip(*evaluate([near(*numbers) for numbers in _NEAR]), strict=True):
+        results = np.stack(rows).astype(np.float64)
         with np.errstate(all="ignore"):
-            size = min(scale, float(magnitude(near).max(initial=0)))  # results may be far smaller than the inputs
-            equal = np.abs(near - near[0]) <= 2.0**-10 * np.abs(near[0]) + 2.0**-21 * size
-            grows = (near[[1, 2, 4, 5]] / near[[0, 1, 3, 4]] > 2).all(0) & (near[0] * near[3] > 0)
-        infinity = np.copysign(np.finfo(np.float64).max, near[0])
-        found.append(np.select([equal.all(0), grows & equal[6:].all(0)], [near[0], infinity], np.nan))
+            size = min(scale, float(magnitude(results).max(initial=0)))  # results may be far smaller than the inputs
+            equal = np.abs(results - results[0]) <= 2.0**-10 * np.abs(results[0]) + 2.0**-21 * size
+            grows = (results[[1, 2, 4, 5]] / results[[0, 1, 3, 4]] > 2).all(0) & (results[0] * results[3] > 0)
+        infinity = np.copysign(np.finfo(np.float64).max, results[0])
+        found.append(np.select([equal.all(0), grows & equal[6:].all(0)], [results[0], infinity], np.nan))
     return tuple(found)

@@ -178,7 +178,8 @@ def expect(
             if is_complex:
                 most = _convention(evaluate, wide, values, most)
             if any(not np.isfinite(value).all() for value in values) and not mentions(pairing.oracle, (), _TESTS):
-                for i, (value, limit) in enumerate(zip(values, limits(evaluate, wide), strict=True)):
+                near = limits(functools.partial(map, evaluate), wide)
+                for i, (value, limit) in enumerate(zip(values, near, strict=True)):
                     is_dust = is_complex & np.isinf(value) & (np.abs(limit) < np.finfo(np.float64).max)
                     other = np.where(np.isfinite(limit) & is_complex, np.inf, limit)  # which has no sign
                     most[i] = np.where(np.isnan(value) | is_dust, other, most[i])

@@ -38,5 +38,7 @@ LIMITS: dict[str, tuple[Callable[[Array], Array], list[float], float]] = {
 @pytest.mark.parametrize("name", LIMITS)
 def test_a_result_tends_to_its_limit(name: str) -> None:
     function, x, limit = LIMITS[name]
-    (found,) = limits(lambda near: (np.asarray(function(near["x"])),), {"x": np.array(x, np.float64)})
+    (found,) = limits(
+        lambda near: [(np.asarray(function(each["x"])),) for each in near], {"x": np.array(x, np.float64)}
+    )
     np.testing.assert_allclose(found, limit, rtol=1e-6)
