@@ -194,7 +194,8 @@ def without_doubted(
         claimed = np.where(np.isfinite(each.error), each.error, magnitude(each.wanted))
         size = magnitude(each.wanted)
         lost = (own >= claimed / _DOUBTED) | ((own >= size / _DOUBTED) & (own > noise))
-        doubted = each.wrong & np.where(np.isfinite(each.wanted), lost & (own > 0), agree_roughly(each.actual, own))
+        finite = np.isfinite(each.wanted)  # of which `own` is an error, and of others a value
+        doubted = each.wrong & np.where(finite, lost & (own > 0), agree_roughly(each.actual, np.where(finite, 0, own)))
         if number_lost := int(doubted.sum()):
             count += number_lost
             kept[number] = replace(

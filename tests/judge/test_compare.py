@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kerneltest.core.dtypes import parse_dtype
-from kerneltest.judge.compare import agree_roughly, compare, describe_element, ulp_histogram
+from kerneltest.judge.compare import agree_roughly, compare, describe_element, ulp_histogram, without_doubted
 
 INF, NAN = np.inf, np.nan
 LARGEST = float(np.finfo(np.float32).max)
@@ -45,6 +45,12 @@ def test_an_infinite_limit_is_no_number(dtype: str) -> None:
     actual = np.array([INF, -INF, np.finfo(dtype).max, NAN, INF, 3.02], dtype)
     limits = np.array([*[np.finfo(np.float64).max] * 4, NAN, 3.0])
     assert agree_roughly(actual, limits).tolist() == [True, False, False, False, False, True]
+
+
+def test_lost_digits_of_one_element_do_not_excuse_a_number_in_place_of_another_s_nan() -> None:
+    found = compare(np.array([50, 5], np.float32), np.array([NAN, 9.0]), np.zeros(2), signed_zeros=False)
+    ((kept,), count) = without_doubted([found], lambda: [np.array([3.0, 1e4])], 0.0)
+    assert (kept.wrong.tolist(), count) == ([True, False], 1)
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
