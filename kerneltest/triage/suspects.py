@@ -156,7 +156,8 @@ class Suspect:
             return f"{Effect.WRONG}{cause}"
         if relation is None or self.effect is Effect.OTHER or (cause and relation.kind is RelationKind.FACTORS):
             effects = {symptom(record).effect for record in self.findings if self.effect in OF_SPECIAL_VALUES}
-            return f"{self._symptom()}{f' or {Effect.WRONG}' * (Effect.WRONG in effects)}{cause}"
+            also = (f" or {each}" for each in (Effect.WRONG, Effect.IMPRECISE, Effect.UNSTABLE) if each in effects)
+            return f"{self._symptom()}{next(also, '')}{cause}"
         if relation.kind in OF_MEMORY:
             return relation.text()
         subject = f" by {self.subject}" if self.effect is Effect.WRONG_GRADIENT else ""

@@ -72,6 +72,10 @@ def _rounded(n: int, dtype: str, group: str) -> Any:
     return _mismatch(SLIGHT) if dtype == "bfloat16" and group == "numeric" else None
 
 
+def _only_17(n: int, found: Any) -> Any:
+    return found if n == 17 else None
+
+
 def _lost(n: int, dtype: str, group: str) -> Any:
     return _mismatch(NAN, "special_mismatch") if group == "special" else None
 
@@ -123,6 +127,9 @@ def _of(records: Sequence[Record], *smallest: Reproducer) -> tuple[Suspect, ...]
         (_run(_lost), ["NaN where x holds a NaN"]),
         (_run(lambda n, *what: _mismatch(WRONG) if n == 17 and _lost(n, *what) else _lost(n, *what)),
          ["NaN or wrong values where x holds a NaN"]),
+        ([*_run(lambda n, *what: _only_17(n, _rounded(n, *what) or _lost(n, *what))),
+          *_run(lambda n, *what: _only_17(n, _lost(n, *what)), "simulate:sm_90")],
+         ["NaN or insufficient precision where n is 17"]),
         (_run(_outside, "simulate:sm_90"),
          ["an access out of bounds: load of x_ref where n is longer than its block, 16"]),
         (_run(partial(_overflowing, 31), "simulate:sm_90"),
@@ -163,7 +170,8 @@ def _of(records: Sequence[Record], *smallest: Reproducer) -> tuple[Suspect, ...]
          ["wrong values where dtype is float32 and n is longer than its block, 16",
           "wrong values where n is shorter than its block, 16"]),
     ],
-    ids=["none", "no finding", "structure", "precision", "special", "special and values", "memory", "int32", "uint32",
+    ids=["none", "no finding", "structure", "precision", "special", "special and values", "special and precision",
+         "memory", "int32", "uint32",
          "unknown memory", "build", "two tiers", "seen twice", "two targets", "target and device", "device",
          "hidden by an access", "access and values", "structure and precision", "memory and special",
          "values and build", "values beside build", "two conditions"],
