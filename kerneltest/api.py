@@ -84,7 +84,7 @@ class Result:
       findings: in the order of the plan.
       cases: number of judged cases.
       seconds: total time.
-      unavailable: backends that this machine cannot serve, with the reason.
+      unavailable: backends that this machine cannot serve, or that can run none of the cases, with the reason.
       not_applicable: backends that do not apply to the kernel, with the reason.
       records: one for each case.
       suspects: presumed bugs, the most telling first; the findings of one bug form one suspect.
@@ -204,12 +204,14 @@ def check(
             "name, and on the path of its file relative to the folder in which the run was started"
         )
     findings = tuple(_finding(outcome) for outcome, r in zip(outcomes, records, strict=True) if r.verdict.is_finding)
-    unavailable = {r.backend: r.message for r in records if r.verdict is Verdict.UNAVAILABLE and not r.case}
+    lacking = [record for record in records if record.verdict is Verdict.UNAVAILABLE]
+    judged = [record for record in records if record.case and record.verdict is not Verdict.UNAVAILABLE]
+    served = {record.backend for record in judged}
+    unavailable = {r.backend: r.message for r in lacking if not r.case or r.backend not in served}
     not_applicable = {each.backend: each.reason for each in planned.not_applicable}
-    count = sum(1 for record in records if record.case)
     seconds = time.perf_counter() - started
     internal = tuple(record for record in (*records, *beside) if record.verdict is Verdict.INTERNAL_ERROR)
-    return Result(findings, count, seconds, unavailable, not_applicable, records, found, internal)
+    return Result(findings, len(judged), seconds, unavailable, not_applicable, records, found, internal)
 
 
 def _finding(outcome: Outcome) -> Finding:

@@ -140,8 +140,11 @@ def test_what_jax_cannot_interpret_is_unavailable(body: Callable[..., Any], word
     (message,) = {record.message for record in result.records}
     assert message.startswith(f"JAX {jax.__version__} cannot interpret this, which is not the kernel's fault: ")
     assert words in message
-    assert not result.ok
-    assert (kt.check(square, backends=["lower:sm_90"], depth="quick").findings == ()) is lowers
+    assert (result.ok, result.cases) == (False, 0)
+    both = kt.check(square, backends=["interpret", "lower:sm_90"], depth="quick")
+    assert (both.findings == ()) is lowers
+    assert both.unavailable == {"interpret": message}
+    assert both.cases == sum(record.backend == "lower:sm_90" for record in both.records)
 
 
 def test_what_a_kernel_does_wrong_is_found_though_jax_raises_it() -> None:
