@@ -195,7 +195,10 @@ def without_doubted(
         size = magnitude(each.wanted)
         lost = (own >= claimed / _DOUBTED) | ((own >= size / _DOUBTED) & (own > noise))
         finite = np.isfinite(each.wanted)  # of which `own` is an error, and of others a value
-        doubted = each.wrong & np.where(finite, lost & (own > 0), agree_roughly(each.actual, np.where(finite, 0, own)))
+        other = agree_roughly(each.actual, np.where(finite, 0, own))
+        # A kernel that has NaN in some elements and numbers in others of which the oracle makes NaN loses NaN.
+        other &= ~(np.isnan(each.wanted) & np.isnan(each.got) & np.isfinite(own)).any()
+        doubted = each.wrong & np.where(finite, lost & (own > 0), other)
         if number_lost := int(doubted.sum()):
             count += number_lost
             kept[number] = replace(

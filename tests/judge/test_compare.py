@@ -53,6 +53,13 @@ def test_lost_digits_of_one_element_do_not_excuse_a_number_in_place_of_another_s
     assert (kept.wrong.tolist(), count) == ([True, False], 1)
 
 
+@pytest.mark.parametrize(("first", "count"), [(1.0, 2), (NAN, 0)])
+def test_a_kernel_that_has_nan_where_the_limit_is_a_number_does_not_return_limits(first: float, count: int) -> None:
+    """As a softmax whose weight of an infinity is NaN and others 0: it loses the NaN of a row."""
+    found = compare(np.array([first, 0.0], np.float32), np.full(2, NAN), np.zeros(2), signed_zeros=False)
+    assert without_doubted([found], lambda: [np.array([1.0, 0.0])], 0.0)[1] == count
+
+
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(("actual", "expected", "bound", "signed", "verdict"), ELEMENTS)
 def test_an_element(actual: float, expected: float, bound: float, signed: bool, verdict: str) -> None:
