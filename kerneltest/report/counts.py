@@ -108,8 +108,12 @@ def count_cells(runs: Sequence[RunRecords], suspects: int = 0, legs: Sequence[st
 
 
 def gaps(run: RunRecords) -> list[str]:
-    """Lists the gaps in the bookkeeping of a run: its problems, then the cells that lack a verdict."""
-    return [*run.reconciled.problems, *(f"no verdict: {' / '.join(cell)}" for cell in run.reconciled.missing)]
+    """Lists the gaps in the bookkeeping of a run: its problems, then where cells lack a verdict."""
+    missing = Counter((pairing, backend) for pairing, backend, _, _ in run.reconciled.missing)
+    return [
+        *run.reconciled.problems,
+        *(f"no verdict: {' / '.join(place)} ({n:,} cell{'s' * (n > 1)})" for place, n in missing.items()),
+    ]
 
 
 def internal_error_remarks(run: RunRecords) -> list[str]:

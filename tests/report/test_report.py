@@ -192,7 +192,7 @@ def test_a_gap_is_never_green(tmp_path: Path) -> None:
     page = _page(made_run(tmp_path / "run", GREEN, planned=2))
     assert "? INCOMPLETE" in page.words
     assert "No finding" not in page.words
-    assert f"no verdict: {PAIRING} / interpret / float32 / normal" in page.words
+    assert f"no verdict: {PAIRING} / interpret (1 cell)" in page.words
     assert "1 planned cells = 1 missing" in page.words
 
 

@@ -140,9 +140,7 @@ def _gap_lines(run: RunRecords, *, stopped: bool) -> Iterator[Line]:
         yield Line(LineKind.NOTE, f"INCOMPLETE: stopped early; {lacking}")
     elif missing or problems:
         yield Line(LineKind.WRONG, f"INCOMPLETE: {lacking}" if missing else "INCOMPLETE:")
-        by_place = Counter((pairing, backend) for pairing, backend, _, _ in missing)
-        places = [f"no verdict: {' / '.join(place)} ({count} cells)" for place, count in by_place.items()]
-        yield from (Line(LineKind.WRONG, f"  {text}", True) for text in _limited([*problems, *places]))
+        yield from (Line(LineKind.WRONG, f"  {text}", True) for text in _limited(gaps(run)))
     yield from as_lines(LineKind.WRONG, _limited(_idle_cells(run)))
 
 
