@@ -37,6 +37,16 @@ def attention(query, keys, values, seen, soft_cap):
     attn_logits_soft_cap=kt.static(None, 2.0),
     sliding_window=kt.static(None, 7),
     dims=DIMS | dict(b=kt.dim(values=(2,))),
+    xfail=[
+        kt.xfail(
+            "special_mismatch",
+            backend="interpret",
+            group="invariants",
+            reason="NaN in keys and values that no query sees reaches the result",
+            url="https://github.com/erfanzar/ejkernel/blob/main/ejkernel/kernels/_pallas/tpu/page_attention",
+            strict=False,  # a budget may end before this is asked
+        )
+    ],
 )
 def decode(query, key_cache, value_cache, context_lens, block_tables, attn_logits_soft_cap, sliding_window):
     rows = []
