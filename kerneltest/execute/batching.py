@@ -202,7 +202,7 @@ def judge_on_either(
         wrong = evaluated()
         if _hides_nan(context, seen, outcome.claimed):
             return wrong
-        if (cause := cause_of(wrong.record.detail)) is not None and cause.what in OF_KERNEL:  # right by chance
+        if (cause := cause_of(wrong.record.detail)) is not None and cause.what in OF_KERNEL:  # JAX is right by chance
             said = f"ends as {wrong.record.verdict}: {cause.text()}"
             detail = Contradicted(said, other="NumPy's order of the kernel's operations")
     return replace(outcome, record=replace(outcome.record, detail=detail, message=detail.text()))

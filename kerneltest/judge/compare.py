@@ -196,7 +196,7 @@ def without_doubted(
         lost = (own >= claimed / _DOUBTED) | ((own >= size / _DOUBTED) & (own > noise))
         finite = np.isfinite(each.wanted)  # of which `own` is an error, and of others a value
         other = agree_roughly(each.actual, np.where(finite, 0, own))
-        # A kernel that has NaN in some elements and numbers in others of which the oracle makes NaN loses NaN.
+        # A kernel that keeps the NaN of an element whose limit is a number does not return limits: it loses others.
         other &= ~(np.isnan(each.wanted) & np.isnan(each.got) & np.isfinite(own)).any()
         doubted = each.wrong & np.where(finite, lost & (own > 0), other)
         if number_lost := int(doubted.sum()):

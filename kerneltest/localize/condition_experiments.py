@@ -257,8 +257,10 @@ class _Experiment:
         every = [*first, *near, *sorted(_distant(pairing, base), key=attrgetter("total_length")), *self.planned]
         possible = list(dict.fromkeys([*known, *(each for each in every if each.volume <= self._longest)]))
         kinds = [signature.dims for signature in possible]
-        search = RuleSearch(_properties(pairing, possible), kinds, lambda n: fails(possible[n]), trials.most_signatures)
-        search.pairs_have_exceptions = True
+        properties = _properties(pairing, possible)
+        search = RuleSearch(
+            properties, kinds, lambda n: fails(possible[n]), trials.most_signatures, pairs_have_exceptions=True
+        )
         for number in range(len(known)):
             search.observe(number, fails=True)
         search.try_all(map(possible.index, first))

@@ -45,14 +45,17 @@ class RuleSearch(Generic[P]):
         kinds: Sequence[Hashable],
         fails: Callable[[int], bool | None],
         most_tried: int,
+        *,
+        pairs_have_exceptions: bool = False,
     ) -> None:
         """Makes a search that knows nothing yet.
 
         Each property has a cost, and the subjects that have it as bits; they are asked for once something passes. A
         rule is checked on kinds of subjects that were not tried, if any. `fails` is None if a subject says nothing.
+        Rules of two properties may have exceptions, like those of one, if `pairs_have_exceptions` says so.
         """
         self._kinds, self._fails, self._most_tried = kinds, fails, most_tried
-        self._properties, self.pairs_have_exceptions = properties, False  # whether rules of two properties may have any
+        self._properties, self._pairs_have_exceptions = properties, pairs_have_exceptions
         self.failing = self.passing = self._skipped = 0
         self.tried = 0
 
@@ -118,7 +121,7 @@ class RuleSearch(Generic[P]):
             return (rule.bits & self.passing).bit_count(), rule.cost
 
         pairs: list[Rule[P]] = []
-        if self.pairs_have_exceptions and (best := min(self._holding, key=exceptions, default=None)) is not None:
+        if self._pairs_have_exceptions and (best := min(self._holding, key=exceptions, default=None)) is not None:
             untried = [n for n in range(len(self._kinds)) if best.bits & ~self._known & 1 << n]
             self.try_all(untried[:: -(-len(untried) // _MOST_OF_NEARLY_FITTING) or 1])
             self._holding = [rule for rule in self._holding if rule.bits & self.failing == self.failing]

@@ -144,13 +144,17 @@ def limits(evaluate: EvaluateAll, wide: Mapping[str, Array]) -> tuple[Array, ...
             inputs[path] = np.where(np.isfinite(value), value, scale * replaced)
         return inputs
 
+    if all(np.isfinite(value).all() for value in floats.values()):
+        results = [*evaluate([wide])] * len(_NEAR)
+    else:
+        results = [*evaluate([near(*numbers) for numbers in _NEAR])]
     found = []
-    for rows in zip(*evaluate([near(*numbers) for numbers in _NEAR]), strict=True):
-        results = np.stack(rows).astype(np.float64)
+    for rows in zip(*results, strict=True):
+        moved = np.stack(rows).astype(np.float64)
         with np.errstate(all="ignore"):
-            size = min(scale, float(magnitude(results).max(initial=0)))  # results may be far smaller than the inputs
-            equal = np.abs(results - results[0]) <= 2.0**-10 * np.abs(results[0]) + 2.0**-21 * size
-            grows = (results[[1, 2, 4, 5]] / results[[0, 1, 3, 4]] > 2).all(0) & (results[0] * results[3] > 0)
-        infinity = np.copysign(np.finfo(np.float64).max, results[0])
-        found.append(np.select([equal.all(0), grows & equal[6:].all(0)], [results[0], infinity], np.nan))
+            size = min(scale, float(magnitude(moved).max(initial=0)))  # results may be far smaller than the inputs
+            equal = np.abs(moved - moved[0]) <= 2.0**-10 * np.abs(moved[0]) + 2.0**-21 * size
+            grows = (moved[[1, 2, 4, 5]] / moved[[0, 1, 3, 4]] > 2).all(0) & (moved[0] * moved[3] > 0)
+        infinity = np.copysign(np.finfo(np.float64).max, moved[0])
+        found.append(np.select([equal.all(0), grows & equal[6:].all(0)], [moved[0], infinity], np.nan))
     return tuple(found)
